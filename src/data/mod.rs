@@ -1,0 +1,5 @@
+//! Data sets and the order in which batches are drawn.
+
+pub mod batches;
+pub mod corpus;
+pub mod text;

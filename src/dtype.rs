@@ -1,0 +1,145 @@
+//! Element types and the one definition of rounding between them.
+//!
+//! Every conversion to a narrow type is integer code with round to nearest, ties to even, so that the
+//! shaders can repeat it exactly.
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DType {
+    /// IEEE binary32.
+    F32,
+    /// bfloat16, two to a word, rows padded to an even number of elements.
+    Bf16,
+    /// IEEE binary16, two to a word, rows padded to an even number of elements.
+    F16,
+    /// Unsigned integers: token ids, row orders, digests.
+    U32,
+}
+
+impl DType {
+    /// The name used in printed graphs, plans and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::Bf16 => "bf16",
+            DType::F16 => "f16",
+            DType::U32 => "u32",
+        }
+    }
+
+    /// Whether two elements share one 32-bit word.
+    pub fn packed(self) -> bool {
+        matches!(self, DType::Bf16 | DType::F16)
+    }
+
+    /// Whether the elements are floating-point numbers.
+    pub fn is_float(self) -> bool {
+        self != DType::U32
+    }
+
+    /// Rounds a value to this type and widens it back (identity for `F32` and `U32`).
+    pub fn round(self, x: f32) -> f32 {
+        match self {
+            DType::Bf16 => bf16_to_f32(f32_to_bf16(x)),
+            DType::F16 => f16_to_f32(f32_to_f16(x)),
+            DType::F32 | DType::U32 => x,
+        }
+    }
+}
+
+/// Rounds to bfloat16, nearest even. NaN stays a quiet NaN; values past the largest finite bf16 become
+/// infinity.
+#[inline(always)]
+pub fn f32_to_bf16(x: f32) -> u16 {
+    let u = x.to_bits();
+    let rounded = (u.wrapping_add(0x7fff + ((u >> 16) & 1))) >> 16;
+    let quiet = (u >> 16) | 0x40;
+    (if (u & 0x7fff_ffff) > 0x7f80_0000 {
+        quiet
+    } else {
+        rounded
+    }) as u16
+}
+
+/// Widens a bfloat16 bit pattern; exact.
+#[inline(always)]
+pub fn bf16_to_f32(b: u16) -> f32 {
+    f32::from_bits((b as u32) << 16)
+}
+
+/// Rounds to binary16, nearest even, subnormals included (IEEE 754-2019, 3.4). 65520 and above become
+/// infinity, NaN stays a quiet NaN.
+#[inline(always)]
+pub fn f32_to_f16(x: f32) -> u16 {
+    let u = x.to_bits();
+    let sign = ((u >> 16) & 0x8000) as u16;
+    let a = u & 0x7fff_ffff;
+    if a > 0x7f80_0000 {
+        return sign | 0x7e00;
+    }
+    if a >= 0x477f_f000 {
+        return sign | 0x7c00; // 65520 and above
+    }
+    if a >= 0x3880_0000 {
+        // Normal in binary16: rebias the exponent (127 - 15) and round the low 13 bits.
+        let r = a - 0x3800_0000;
+        return sign | ((r + 0xfff + ((r >> 13) & 1)) >> 13) as u16;
+    }
+    if a <= 0x3300_0000 {
+        return sign; // at most 2^-25, a tie at best: to zero
+    }
+    // Subnormal in binary16: shift the significand to units of 2^-24 and round.
+    let e = a >> 23;
+    let m = (a & 0x007f_ffff) | 0x0080_0000;
+    let shift = 126 - e;
+    let half = 1u32 << (shift - 1);
+    let q = m >> shift;
+    let rest = m & ((1 << shift) - 1);
+    let up = rest > half || (rest == half && q & 1 == 1);
+    sign | (q + up as u32) as u16
+}
+
+/// Widens a binary16 bit pattern; exact.
+#[inline(always)]
+pub fn f16_to_f32(h: u16) -> f32 {
+    half::f16::from_bits(h).to_f32()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_types_agree_with_the_half_crate() {
+        let mut x = 0x1234_5678u32;
+        for i in 0..2_000_000u32 {
+            x = x.wrapping_mul(1664525).wrapping_add(1013904223) ^ (i << 3);
+            let f = f32::from_bits(x);
+            if f.is_nan() {
+                assert!(bf16_to_f32(f32_to_bf16(f)).is_nan());
+                assert!(f16_to_f32(f32_to_f16(f)).is_nan());
+                continue;
+            }
+            assert_eq!(f32_to_bf16(f), half::bf16::from_f32(f).to_bits(), "{x:08x}");
+            assert_eq!(f32_to_f16(f), half::f16::from_f32(f).to_bits(), "{x:08x}");
+        }
+        for h in 0..=u16::MAX {
+            let f = f16_to_f32(h);
+            if !f.is_nan() {
+                assert_eq!(f32_to_f16(f), h);
+            }
+        }
+    }
+
+    #[test]
+    fn boundaries_of_the_contract() {
+        assert!(bf16_to_f32(f32_to_bf16(f32::from_bits(0x7f80_0001))).is_nan());
+        assert_eq!(bf16_to_f32(f32_to_bf16(f32::MAX)), f32::INFINITY);
+        assert_eq!(DType::Bf16.round(3.14), 3.140625);
+        assert_eq!(DType::Bf16.round(1.01953125), 1.015625);
+        assert_eq!(DType::Bf16.round(1.01171875), 1.015625);
+        assert_eq!(DType::F16.round(65519.0), 65504.0);
+        assert_eq!(DType::F16.round(65520.0), f32::INFINITY);
+        assert_eq!(DType::F16.round(2f32.powi(-25)), 0.0);
+    }
+}

@@ -1,0 +1,255 @@
+//! The CPU executor: the definition of the bits, and the default where there is no GPU.
+//!
+//! Threads split outputs, never sums, so their number cannot change a bit. A step's writes are moved out
+//! of the storage while it runs, which lets the borrow checker prove that no kernel aliases.
+
+use super::{DeviceInfo, ExecError, Executor, Memory, ProgramId, Watch, same_len};
+use crate::kernels::{View, ViewMut, simd};
+use crate::plan::{BufId, Class, Plan};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where a plan's buffer lives.
+#[derive(Clone, Copy)]
+enum Place {
+    State(usize),
+    Slot(usize),
+}
+
+struct Loaded {
+    plan: Arc<Plan>,
+    places: Vec<Place>,
+    slots: Vec<Vec<u32>>,
+}
+
+/// Runs plans on the CPU's threads.
+pub struct Cpu {
+    pool: ThreadPool,
+    names: HashMap<String, usize>,
+    states: Vec<Vec<u32>>,
+    programs: Vec<Loaded>,
+    memory: Memory,
+}
+
+impl Cpu {
+    /// An executor on `threads` threads, or on all cores.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn new(threads: Option<usize>) -> Result<Cpu, ExecError> {
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads.unwrap_or(0))
+            .build()
+            .map_err(|e| {
+                ExecError::Device(format!(
+                    "cannot start {} threads: {e}",
+                    threads.unwrap_or(0)
+                ))
+            })?;
+        Ok(Cpu {
+            pool,
+            names: HashMap::new(),
+            states: vec![],
+            programs: vec![],
+            memory: Memory::default(),
+        })
+    }
+
+    fn place<'a>(&'a self, p: &'a Loaded, b: BufId) -> &'a [u32] {
+        let words = p.plan.buf(b).words();
+        match p.places[b.0 as usize] {
+            Place::State(i) => &self.states[i][..words],
+            Place::Slot(i) => &p.slots[i][..words],
+        }
+    }
+
+    fn storage(&mut self, program: usize, b: BufId) -> &mut Vec<u32> {
+        match self.programs[program].places[b.0 as usize] {
+            Place::State(i) => &mut self.states[i],
+            Place::Slot(i) => &mut self.programs[program].slots[i],
+        }
+    }
+
+    fn step(&mut self, program: usize, n: usize) {
+        let plan = self.programs[program].plan.clone();
+        let step = &plan.steps[n];
+        let mut taken: Vec<Vec<u32>> = step
+            .writes
+            .iter()
+            .map(|&w| std::mem::take(self.storage(program, w)))
+            .collect();
+        let p = &self.programs[program];
+        let reads: Vec<View> = step
+            .reads
+            .iter()
+            .map(|&r| {
+                let ty = plan.buf(r).ty;
+                View {
+                    dtype: ty.dtype,
+                    row: ty.shape.row(),
+                    words: self.place(p, r),
+                }
+            })
+            .collect();
+        let mut writes: Vec<ViewMut> = step
+            .writes
+            .iter()
+            .zip(&mut taken)
+            .map(|(&w, words)| {
+                let b = plan.buf(w);
+                ViewMut {
+                    dtype: b.ty.dtype,
+                    row: b.ty.shape.row(),
+                    words: &mut words[..b.words()],
+                }
+            })
+            .collect();
+        self.pool
+            .install(|| (step.kernel.cpu)(&step.params, &reads, &mut writes));
+        for (&w, words) in step.writes.iter().zip(taken) {
+            *self.storage(program, w) = words;
+        }
+    }
+
+    fn find(&self, program: ProgramId, class: Class, name: &str) -> Result<BufId, ExecError> {
+        let plan = &self.programs[program.0].plan;
+        plan.find(class, name).ok_or_else(|| {
+            ExecError::Device(format!(
+                "program {} has no {class:?} named {name}",
+                plan.name
+            ))
+        })
+    }
+
+    fn state(&self, name: &str) -> Result<usize, ExecError> {
+        self.names
+            .get(name)
+            .copied()
+            .ok_or_else(|| ExecError::Device(format!("there is no state named {name}")))
+    }
+}
+
+/// Memory that the system can still give, in bytes.
+pub fn free_memory() -> u64 {
+    // A system that tells nothing is not refused: the allocator has the last word there.
+    let Ok(mut s) = sysinfo::System::new() else {
+        return u64::MAX;
+    };
+    s.refresh_memory();
+    let free = s.available_memory();
+    // A container may allow less than the machine has.
+    s.cgroup_limits().map_or(free, |c| free.min(c.free_memory))
+}
+
+impl Executor for Cpu {
+    fn load(&mut self, plan: Arc<Plan>) -> Result<ProgramId, ExecError> {
+        let new: u64 = plan
+            .states()
+            .filter(|b| !self.names.contains_key(&b.name))
+            .map(|b| b.words() as u64 * 4)
+            .sum();
+        let need = new + plan.slot_bytes();
+        let have = free_memory();
+        if need > have {
+            let what = format!("the {} program", plan.name);
+            return Err(ExecError::Memory {
+                what,
+                device: "this machine".into(),
+                need,
+                have,
+            });
+        }
+        let mut places = Vec::with_capacity(plan.bufs.len());
+        for b in &plan.bufs {
+            places.push(if b.class == Class::State {
+                let next = self.states.len();
+                let i = *self.names.entry(b.name.clone()).or_insert(next);
+                if i == next {
+                    self.states.push(vec![0; b.words()]);
+                }
+                same_len(&b.name, b.words(), self.states[i].len())?;
+                Place::State(i)
+            } else {
+                Place::Slot(b.slot)
+            });
+        }
+        let slots = plan.slots.iter().map(|&w| vec![0u32; w]).collect();
+        self.memory.allocated += need;
+        self.memory.peak = self.memory.peak.max(self.memory.allocated);
+        self.programs.push(Loaded {
+            plan,
+            places,
+            slots,
+        });
+        Ok(ProgramId(self.programs.len() - 1))
+    }
+
+    fn write_state(&mut self, name: &str, words: &[u32]) -> Result<(), ExecError> {
+        let i = self.state(name)?;
+        same_len(name, words.len(), self.states[i].len())?;
+        self.states[i].copy_from_slice(words);
+        Ok(())
+    }
+
+    fn read_state(&mut self, name: &str) -> Result<Vec<u32>, ExecError> {
+        Ok(self.states[self.state(name)?].clone())
+    }
+
+    fn write_input(
+        &mut self,
+        program: ProgramId,
+        name: &str,
+        words: &[u32],
+    ) -> Result<(), ExecError> {
+        let b = self.find(program, Class::Input, name)?;
+        same_len(
+            name,
+            words.len(),
+            self.programs[program.0].plan.buf(b).words(),
+        )?;
+        self.storage(program.0, b)[..words.len()].copy_from_slice(words);
+        Ok(())
+    }
+
+    fn run(&mut self, program: ProgramId) -> Result<(), ExecError> {
+        (0..self.programs[program.0].plan.steps.len()).for_each(|n| self.step(program.0, n));
+        Ok(())
+    }
+
+    fn read_output(&mut self, program: ProgramId, name: &str) -> Result<Vec<u32>, ExecError> {
+        let b = self.find(program, Class::Output, name)?;
+        Ok(self.place(&self.programs[program.0], b).to_vec())
+    }
+
+    fn trace(&mut self, program: ProgramId, watch: &mut Watch) -> Result<(), ExecError> {
+        let plan = self.programs[program.0].plan.clone();
+        for (n, step) in plan.steps.iter().enumerate() {
+            self.step(program.0, n);
+            let p = &self.programs[program.0];
+            let wrote: Vec<_> = step
+                .writes
+                .iter()
+                .map(|&w| (w, self.place(p, w).to_vec()))
+                .collect();
+            if !watch(n, step, &wrote) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Memory {
+        self.memory
+    }
+
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            backend: "cpu".into(),
+            name: std::env::consts::ARCH.into(),
+            driver: format!("{:?}", simd::current()).to_lowercase(),
+            kind: "cpu".into(),
+            threads: Some(self.pool.current_num_threads()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Executors: they see plans, never graphs.
+
+pub mod cpu;
+
+use crate::plan::{BufId, Plan, Step};
+use std::sync::Arc;
+
+/// What goes wrong on a device.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The plan needs more memory than there is.
+    #[error("{what} needs {} of memory, {device} has {} free; take a smaller model, batch or block", bytes(*.need), bytes(*.have))]
+    Memory {
+        /// The program.
+        what: String,
+        /// The device.
+        device: String,
+        /// Bytes needed.
+        need: u64,
+        /// Bytes at hand.
+        have: u64,
+    },
+    /// Anything else: what, where, what to do.
+    #[error("{0}")]
+    Device(String),
+}
+
+/// A number of bytes for people.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0..=1_048_575 => format!("{:.1} KiB", n as f64 / 1024.0),
+        1_048_576..=1_073_741_823 => format!("{:.1} MiB", n as f64 / 1048576.0),
+        _ => format!("{:.2} GiB", n as f64 / 1073741824.0),
+    }
+}
+
+/// A loaded program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgramId(pub usize);
+
+/// What a device is, for output files and messages.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct DeviceInfo {
+    /// `cpu`, `vulkan`, `gl`, …
+    pub backend: String,
+    /// The device's own name.
+    pub name: String,
+    /// Driver name and version, or the instruction set on a CPU.
+    pub driver: String,
+    /// `cpu`, `software gpu`, `integrated gpu`, `discrete gpu`, …
+    pub kind: String,
+    /// Threads, on a CPU.
+    pub threads: Option<usize>,
+}
+
+/// Bytes that an executor has allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// Now.
+    pub allocated: u64,
+    /// Most so far.
+    pub peak: u64,
+}
+
+/// Called by [`Executor::trace`] after each step with its number, the step and what it wrote; returns
+/// whether to go on.
+pub type Watch<'a> = dyn FnMut(usize, &Step, &[(BufId, Vec<u32>)]) -> bool + 'a;
+
+/// A device that runs plans. States are shared by all loaded plans, by name; buffers are in 32-bit words.
+pub trait Executor {
+    /// Allocates a plan's buffers and, where they are new, its states (zeroed).
+    ///
+    /// # Errors
+    /// Not enough memory or a limit of the device, told before anything is allocated.
+    fn load(&mut self, plan: Arc<Plan>) -> Result<ProgramId, ExecError>;
+    /// Writes a state.
+    ///
+    /// # Errors
+    /// No such state, or another length.
+    fn write_state(&mut self, name: &str, words: &[u32]) -> Result<(), ExecError>;
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// No such state.
+    fn read_state(&mut self, name: &str) -> Result<Vec<u32>, ExecError>;
+    /// Writes an input of a program.
+    ///
+    /// # Errors
+    /// No such input, or another length.
+    fn write_input(
+        &mut self,
+        program: ProgramId,
+        name: &str,
+        words: &[u32],
+    ) -> Result<(), ExecError>;
+    /// Runs a program once.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn run(&mut self, program: ProgramId) -> Result<(), ExecError>;
+    /// Reads an output of a program's last run.
+    ///
+    /// # Errors
+    /// No such output, or the device failed.
+    fn read_output(&mut self, program: ProgramId, name: &str) -> Result<Vec<u32>, ExecError>;
+    /// Runs a program step by step under a watch.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn trace(&mut self, program: ProgramId, watch: &mut Watch) -> Result<(), ExecError>;
+    /// Bytes allocated.
+    fn memory(&self) -> Memory;
+    /// What the device is.
+    fn info(&self) -> DeviceInfo;
+}
+
+/// Fails unless a host slice has a buffer's length.
+pub(crate) fn same_len(what: &str, have: usize, want: usize) -> Result<(), ExecError> {
+    if have == want {
+        return Ok(());
+    }
+    Err(ExecError::Device(format!(
+        "{what} has {want} words, {have} were given"
+    )))
+}

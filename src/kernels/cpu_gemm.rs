@@ -1,0 +1,501 @@
+//! Matrix products on the CPU, the reference for every other executor.
+//!
+//! # The order that defines the bits
+//! Every output element is **one** f32 accumulator. It starts at +0 and folds over ascending k,
+//! one product per step: `acc = acc + a * b`.
+//!
+//! * f32 operands: the product is rounded before the add (never fused). An operand with
+//!   |x| < 2^-51 counts as +0, so a rounded product is 0 or at least 2^-102 and no step of the
+//!   fold meets a subnormal.
+//! * bf16 operands (both of them): a product is exact in f32, so fused and unfused steps agree.
+//!   An operand with |x| < 2^-55 counts as +0.
+//! * One of each: the bf16 operand is widened and the f32 rules hold for both.
+//!
+//! Register tiles, cache blocks, the instruction set and the number of threads are free: an
+//! accumulator that is stored to C between two k blocks and loaded again is still the same fold.
+//! Values past the contract's range (infinity, NaN, bf16 operands of 2^63 and more) are outside
+//! the promise here as everywhere.
+//!
+//! # How it is computed
+//! The operand on the shorter side of C is packed whole into panels that all threads share. The
+//! longer side is cut into tasks; a task packs its own part of the other operand, block of k by
+//! block of k, and runs a register kernel over the pairs of panels.
+//!
+//! Work is spread over the current rayon pool. A call from outside of the pool pays for a thread
+//! hand-over each time, so a training loop should run inside `ThreadPool::install`.
+
+mod micro;
+mod pack;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use micro::{Kernels, MAX_TILE, Micro};
+use pack::{Data, Panels, Source};
+use rayon::prelude::*;
+
+/// Operands of a product over f32 values below 2^-51 count as +0.
+const FLOOR_F32: u32 = (127 - 51) << 23;
+/// Operands of a product over bf16 values below 2^-55 count as +0.
+const FLOOR_BF16: u32 = (127 - 55) << 23;
+
+/// Length of a k block: a left panel of it fits in the first-level cache.
+const KC: usize = 384;
+/// Packed elements of the shared operand per pass (8 MiB of f32).
+const SHARED_ELEMS: usize = 2 << 20;
+/// Extent of the shared operand per pass.
+const SHARED_EXTENT: usize = 4096;
+/// Columns of B that a thread visits before it returns to the first row panel.
+const NB: usize = 512;
+/// Multiply-adds below which a product is not worth a second thread.
+const SERIAL_WORK: usize = 1 << 19;
+/// Panels of the shared operand that are packed together.
+const GROUP: usize = 8;
+/// Elements below which the shared operand is packed by the calling thread.
+const SERIAL_PACK: usize = 1 << 14;
+
+/// A stored operand and its element type.
+#[derive(Clone, Copy)]
+pub enum Operand<'a> {
+    /// Row-major f32.
+    F32(&'a [f32]),
+    /// Row-major bf16, two per word, low half first; each row is padded to an even length.
+    Bf16(&'a [u32]),
+}
+
+/// The shape of `C[m,n] = op(A) * op(B)`, all row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gemm {
+    /// Rows of C.
+    pub m: usize,
+    /// Columns of C.
+    pub n: usize,
+    /// The stored length of the summed axis.
+    pub k: usize,
+    /// A is stored as `[k,m]` instead of `[m,k]`.
+    pub ta: bool,
+    /// B is stored as `[n,k]` instead of `[k,n]`.
+    pub tb: bool,
+}
+
+/// An instruction set that the register kernels are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Isa {
+    /// Plain Rust, whatever the build target offers.
+    Portable = 1,
+    /// 128-bit vectors of aarch64.
+    Neon = 2,
+    /// 256-bit vectors of x86-64, with FMA for bf16 operands.
+    Avx2 = 3,
+    /// 512-bit vectors of x86-64: AVX-512 F, VL, BW and DQ, besides all of `Avx2`.
+    Avx512 = 4,
+}
+
+impl Isa {
+    /// All instruction sets, slowest first.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
+
+    /// Whether this machine can run it (the answer of the detection macro is cached by `std`).
+    pub fn available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            Isa::Neon => cfg!(all(target_arch = "aarch64", target_feature = "neon")),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => false,
+        }
+    }
+}
+
+/// The instruction set in force; 0 until the first use.
+static ISA: AtomicU8 = AtomicU8::new(0);
+
+/// Forces an instruction set (for tests and comparisons), or goes back to the best one.
+///
+/// # Panics
+/// If this machine cannot run it.
+pub fn set_isa(choice: Option<Isa>) {
+    if let Some(isa) = choice {
+        assert!(isa.available(), "this machine has no {isa:?}");
+    }
+    ISA.store(choice.map_or(0, |isa| isa as u8), Ordering::Relaxed);
+}
+
+/// The instruction set that products run on now.
+pub fn isa() -> Isa {
+    let now = ISA.load(Ordering::Relaxed);
+    if let Some(isa) = Isa::ALL.into_iter().find(|&isa| isa as u8 == now) {
+        return isa;
+    }
+    let best = Isa::ALL.into_iter().rev().find(|isa| isa.available());
+    let best = best.unwrap_or(Isa::Portable);
+    // A forced choice that arrived in between stays.
+    let _ = ISA.compare_exchange(0, best as u8, Ordering::Relaxed, Ordering::Relaxed);
+    best
+}
+
+/// `C[m,n] = op(A)[m, k0..k1] * op(B)[k0..k1, n]`, C overwritten.
+///
+/// The range of k lets a caller cut a long sum into chunks; an empty range gives zeros.
+///
+/// # Panics
+/// If a slice is too short for its shape, `c` is not `m * n` long, or the range leaves `0..k`.
+pub fn gemm(g: &Gemm, k0: usize, k1: usize, a: Operand, b: Operand, c: &mut [f32]) {
+    run(isa(), g, k0..k1, a, b, c);
+}
+
+/// [`gemm`] on a given instruction set, which must be available.
+fn run(isa: Isa, g: &Gemm, ks: Range<usize>, a: Operand, b: Operand, c: &mut [f32]) {
+    assert!(
+        ks.start <= ks.end && ks.end <= g.k,
+        "k range {ks:?} of {}",
+        g.k
+    );
+    assert_eq!(Some(c.len()), g.m.checked_mul(g.n), "C is not [m,n]");
+    if ks.is_empty() || c.is_empty() {
+        c.fill(0.0);
+        return;
+    }
+    let exact = matches!((a, b), (Operand::Bf16(_), Operand::Bf16(_)));
+    let floor = if exact { FLOOR_BF16 } else { FLOOR_F32 };
+    let kernels = Kernels::of(isa);
+    let (m, n, k) = (g.m, g.n, g.k);
+    let plan = Plan {
+        kernels,
+        tiles: if exact {
+            kernels.exact
+        } else {
+            kernels.rounded
+        },
+        a: source(a, m, k, g.ta, floor),
+        b: source(b, n, k, !g.tb, floor),
+        share_b: m >= n,
+        out: Out {
+            at: c.as_mut_ptr(),
+            m,
+            n,
+        },
+    };
+    plan.product(ks);
+}
+
+/// Views an operand as `extent` rows of `k` values (`swapped`: stored as k rows of `extent`).
+fn source(op: Operand, extent: usize, k: usize, swapped: bool, floor: u32) -> Source {
+    let (rows, cols) = if swapped { (k, extent) } else { (extent, k) };
+    let (data, stride) = match op {
+        Operand::F32(s) => (Data::F32(s), cols),
+        Operand::Bf16(s) => (
+            Data::Bf16(bytemuck::cast_slice(s)),
+            cols.next_multiple_of(2),
+        ),
+    };
+    let need = rows.checked_mul(stride);
+    assert!(
+        need.is_some_and(|need| data.len() >= need),
+        "operand shorter than {rows} x {cols}"
+    );
+    Source {
+        data,
+        stride,
+        swapped,
+        floor,
+    }
+}
+
+/// Where C lies. Tasks write disjoint parts of it.
+struct Out {
+    at: *mut f32,
+    m: usize,
+    n: usize,
+}
+
+// SAFETY: the pointer comes from a `&mut [f32]` that outlives the product, and the tasks that
+// share it write disjoint row or column ranges (see `Plan::pass`).
+unsafe impl Sync for Out {}
+
+/// One product, ready to run.
+struct Plan<'a> {
+    kernels: &'static Kernels,
+    tiles: &'static [[Micro; 2]],
+    a: Source<'a>,
+    b: Source<'a>,
+    /// B is packed once for all tasks, which split the rows of C; else A is, and they split the
+    /// columns.
+    share_b: bool,
+    out: Out,
+}
+
+/// One pass: a block of the shared operand's extent and of k.
+struct Pass<'a> {
+    /// The packed shared operand: for each k block its panels.
+    shared: &'a [f32],
+    /// The panels of the shared operand.
+    panels: Panels<'a>,
+    ks: Range<usize>,
+    /// The fold starts here (else C holds the sums so far).
+    first: bool,
+}
+
+impl Plan<'_> {
+    /// Cuts the product into passes whose shared panels have a bounded size.
+    fn product(&self, ks: Range<usize>) {
+        let work = self.out.m * self.out.n * ks.len();
+        let threads = if work < SERIAL_WORK {
+            1
+        } else {
+            rayon::current_num_threads()
+        };
+        let (extent, full, widths) = if self.share_b {
+            (self.out.n, self.kernels.nr, &self.kernels.widths[..])
+        } else {
+            (self.out.m, self.kernels.mr, self.kernels.heights)
+        };
+        let step = SHARED_EXTENT / full * full;
+        for start in (0..extent).step_by(step) {
+            let panels = Panels {
+                start,
+                end: extent.min(start + step),
+                full,
+                widths,
+            };
+            let kq = (SHARED_ELEMS / panels.padded()).max(KC) / KC * KC;
+            for q in ks.clone().step_by(kq) {
+                let range = q..ks.end.min(q + kq);
+                self.pass(panels, range, q == ks.start, threads);
+            }
+        }
+    }
+
+    /// Packs the shared operand, then runs the tasks.
+    fn pass(&self, panels: Panels, ks: Range<usize>, first: bool, threads: usize) {
+        let len = panels.padded() * ks.len();
+        with_scratch(&SHARED, len, |shared| {
+            self.pack_shared(panels, ks.clone(), shared, threads);
+            let pass = Pass {
+                shared,
+                panels,
+                ks,
+                first,
+            };
+            let (extent, full) = if self.share_b {
+                (self.out.m, self.kernels.mr)
+            } else {
+                (self.out.n, self.kernels.nr)
+            };
+            let block = self.block(extent, full, threads);
+            // Tasks cover [0, extent) of the split side in disjoint blocks.
+            for_each_task(threads, extent.div_ceil(block), &|task| {
+                let start = task * block;
+                self.task(&pass, start..extent.min(start + block));
+            });
+        });
+    }
+
+    /// Extent of one task: whole panels, a few tasks per thread, a bounded packed size.
+    fn block(&self, extent: usize, full: usize, threads: usize) -> usize {
+        let most = if self.share_b { 96 } else { 192 };
+        let even = extent.div_ceil(if threads == 1 { 1 } else { threads * 4 });
+        even.min(most).next_multiple_of(full)
+    }
+
+    /// Packs all panels of the shared operand.
+    fn pack_shared(&self, panels: Panels, ks: Range<usize>, to: &mut [f32], threads: usize) {
+        let source = if self.share_b { &self.b } else { &self.a };
+        let threads = if to.len() < SERIAL_PACK { 1 } else { threads };
+        let padded = panels.padded();
+        let groups = panels.count().div_ceil(GROUP);
+        let dest = Dest(to.as_mut_ptr());
+        for_each_task(threads, groups * ks.len().div_ceil(KC), &|task| {
+            let (group, from) = (task % groups, task / groups * KC);
+            let kc = KC.min(ks.len() - from);
+            let offset = group * GROUP * panels.full;
+            let start = panels.start + offset;
+            let end = panels.end.min(start + GROUP * panels.full);
+            let part = Panels {
+                start,
+                end,
+                ..panels
+            };
+            let (at, len) = (from * padded + offset * kc, part.padded() * kc);
+            assert!(at + len <= padded * ks.len());
+            // SAFETY: the assert keeps the range inside `to`, which is borrowed for the whole
+            // call. Ranges of different tasks are disjoint: block `from` owns
+            // [from * padded, (from + kc) * padded), and in it a group's panels end where the
+            // next group's begin, as only the last panel of all is narrower than `full`.
+            let packed = unsafe { std::slice::from_raw_parts_mut(dest.get().add(at), len) };
+            let first = ks.start + from;
+            pack::panels(self.kernels.simd, source, part, first..first + kc, packed);
+        });
+    }
+
+    /// Computes rows (or columns) `span` of the pass's part of C.
+    fn task(&self, pass: &Pass, span: Range<usize>) {
+        let (source, full, widths) = if self.share_b {
+            (&self.a, self.kernels.mr, self.kernels.heights)
+        } else {
+            (&self.b, self.kernels.nr, &self.kernels.widths[..])
+        };
+        let own = Panels {
+            start: span.start,
+            end: span.end,
+            full,
+            widths,
+        };
+        with_scratch(&OWN, own.padded() * KC.min(pass.ks.len()), |buffer| {
+            for from in (0..pass.ks.len()).step_by(KC) {
+                let kc = KC.min(pass.ks.len() - from);
+                let first = pass.ks.start + from;
+                pack::panels(self.kernels.simd, source, own, first..first + kc, buffer);
+                let shared = &pass.shared[from * pass.panels.padded()..];
+                let fresh = pass.first && from == 0;
+                if self.share_b {
+                    self.block_product(kc, (own, buffer), (pass.panels, shared), fresh);
+                } else {
+                    self.block_product(kc, (pass.panels, shared), (own, buffer), fresh);
+                }
+            }
+        });
+    }
+
+    /// All pairs of a row panel with a column panel, over one block of k.
+    fn block_product(&self, kc: usize, a: (Panels, &[f32]), b: (Panels, &[f32]), fresh: bool) {
+        let group = NB / self.kernels.nr;
+        for j0 in (0..b.0.count()).step_by(group) {
+            for i in 0..a.0.count() {
+                let (rows, height) = a.0.panel(i);
+                let left = &a.1[i * a.0.full * kc..][..height * kc];
+                for j in j0..b.0.count().min(j0 + group) {
+                    let (cols, width) = b.0.panel(j);
+                    let right = &b.1[j * b.0.full * kc..][..width * kc];
+                    self.tile(
+                        kc,
+                        (rows.clone(), height, left),
+                        (cols, width, right),
+                        fresh,
+                    );
+                }
+            }
+        }
+    }
+
+    /// One register tile: `C[rows, cols] (+)= left * right`.
+    #[inline]
+    fn tile(&self, kc: usize, a: PanelRef, b: PanelRef, fresh: bool) {
+        let ((rows, height, left), (cols, width, right)) = (a, b);
+        let kernel =
+            self.tiles[self.kernels.height_index[height]][usize::from(width == self.kernels.nr)];
+        let n = self.out.n;
+        assert!(left.len() == height * kc && right.len() == width * kc);
+        assert!(rows.end <= self.out.m && cols.end <= n);
+        assert!(rows.len() <= height && cols.len() <= width);
+        // SAFETY: the element (rows.start, cols.start) lies in C by the asserts (both ranges are
+        // nonempty, as no panel is empty).
+        let c = unsafe { self.out.at.add(rows.start * n + cols.start) };
+        if rows.len() == height && cols.len() == width {
+            // SAFETY: the panels hold `height` and `width` values for each of kc steps; the tile
+            // of C is height x width with row stride n and lies inside it, and no other task
+            // writes it. `Kernels::of` gave kernels that this machine can run.
+            unsafe { kernel(kc, left.as_ptr(), right.as_ptr(), c, n, fresh) };
+            return;
+        }
+        let mut whole = [0.0f32; MAX_TILE];
+        for r in 0..if fresh { 0 } else { rows.len() } {
+            // SAFETY: row r of the tile, cols.len() values inside C; this task alone uses them.
+            let row = unsafe { std::slice::from_raw_parts(c.add(r * n), cols.len()) };
+            whole[r * width..][..cols.len()].copy_from_slice(row);
+        }
+        assert!(height * width <= MAX_TILE);
+        // SAFETY: as above, with a complete tile of row stride `width` on the stack.
+        unsafe {
+            kernel(
+                kc,
+                left.as_ptr(),
+                right.as_ptr(),
+                whole.as_mut_ptr(),
+                width,
+                fresh,
+            )
+        };
+        for r in 0..rows.len() {
+            // SAFETY: row r of the tile, cols.len() values inside C; this task alone uses them.
+            let row = unsafe { std::slice::from_raw_parts_mut(c.add(r * n), cols.len()) };
+            row.copy_from_slice(&whole[r * width..][..cols.len()]);
+        }
+    }
+}
+
+/// A packed panel: what it covers, its padded width, its values (k-major).
+type PanelRef<'a> = (Range<usize>, usize, &'a [f32]);
+
+/// A destination that tasks write in disjoint parts.
+struct Dest(*mut f32);
+
+// SAFETY: only used in `pack_shared`, where the parts are disjoint.
+unsafe impl Sync for Dest {}
+
+impl Dest {
+    fn get(&self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Runs `body` for each task; free threads of the pool take the next one.
+fn for_each_task(threads: usize, tasks: usize, body: &(impl Fn(usize) + Sync)) {
+    if threads <= 1 || tasks <= 1 {
+        return (0..tasks).for_each(body);
+    }
+    let next = AtomicUsize::new(0);
+    (0..threads.min(tasks))
+        .into_par_iter()
+        .with_max_len(1)
+        .for_each(|_| {
+            loop {
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                body(task);
+            }
+        });
+}
+
+/// A cache line, so that packed panels start on one.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+// SAFETY: all zeros is a value of sixteen floats.
+unsafe impl bytemuck::Zeroable for Line {}
+// SAFETY: sixteen floats, 64 bytes at an alignment of 64: no padding, and any bits are a value.
+unsafe impl bytemuck::Pod for Line {}
+
+type Scratch = std::thread::LocalKey<Cell<Vec<Line>>>;
+
+thread_local! {
+    static SHARED: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static OWN: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// Lends `len` floats of this thread's buffer. The buffer is taken out while it is lent: a thread
+/// that waits inside may start another product, which then gets a buffer of its own.
+fn with_scratch(scratch: &'static Scratch, len: usize, body: impl FnOnce(&mut [f32])) {
+    let mut lines = scratch.take();
+    if lines.len() * 16 < len {
+        lines.resize(len.div_ceil(16), Line([0.0; 16]));
+    }
+    body(&mut bytemuck::cast_slice_mut::<Line, f32>(&mut lines)[..len]);
+    scratch.set(lines);
+}

@@ -1,0 +1,262 @@
+//! Register kernels: one tile of C over one block of k.
+//!
+//! A kernel holds MR x (NV vectors) accumulators in registers. For each step of k it adds one
+//! product to each of them, in place: the fold of the contract, in all lanes at once.
+
+use super::Isa;
+
+/// `kernel(k, left, right, c, stride, fresh)`: `c[i * stride + j]` for the tile's rows i and
+/// columns j starts at +0 (`fresh`) or at its present value, and takes
+/// `left[p * MR + i] * right[p * NR + j]` for p ascending.
+///
+/// # Safety
+/// `left` holds `k * MR` values, `right` holds `k * NR`; all of `c`'s tile may be read and
+/// written; the machine has the kernel's instruction set.
+pub(super) type Micro = unsafe fn(usize, *const f32, *const f32, *mut f32, usize, bool);
+
+/// The largest tile of any instruction set.
+pub(super) const MAX_TILE: usize = 24 * 16;
+
+/// The kernels of one instruction set.
+pub(super) struct Kernels {
+    /// Rows of a full tile.
+    pub mr: usize,
+    /// Columns of a full tile.
+    pub nr: usize,
+    /// Row counts that have a kernel, ascending.
+    pub heights: &'static [usize],
+    /// For each of `heights` its index.
+    pub height_index: [usize; 25],
+    /// Column counts that have a kernel: half and full.
+    pub widths: [usize; 2],
+    /// Per height and width: the product is rounded, then added.
+    pub rounded: &'static [[Micro; 2]],
+    /// Per height and width: products are exact, and may be fused with the add.
+    pub exact: &'static [[Micro; 2]],
+    /// Panels are packed with AVX2.
+    pub simd: bool,
+}
+
+impl Kernels {
+    /// The kernels of an instruction set.
+    ///
+    /// # Panics
+    /// If this machine cannot run it.
+    pub fn of(isa: Isa) -> &'static Kernels {
+        assert!(isa.available(), "this machine has no {isa:?}");
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &avx512::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &avx2::KERNELS,
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Isa::Neon => &neon::KERNELS,
+            _ => &portable::KERNELS,
+        }
+    }
+}
+
+/// The inverse of a list of heights.
+const fn invert(heights: &[usize]) -> [usize; 25] {
+    let mut index = [usize::MAX; 25];
+    let mut i = 0;
+    while i < heights.len() {
+        index[heights[i]] = i;
+        i += 1;
+    }
+    index
+}
+
+/// The table of a set's kernels: `tile::<rows, vectors, fused>` for both column counts.
+macro_rules! table {
+    ($lanes:literal, [$($mr:literal),*], $full:literal, $half:literal, $fuse:literal,
+     $simd:literal) => {
+        const HEIGHTS: &[usize] = &[$($mr),*];
+        pub(in super::super) static KERNELS: Kernels = Kernels {
+            mr: HEIGHTS[HEIGHTS.len() - 1],
+            nr: $full * $lanes,
+            heights: HEIGHTS,
+            height_index: invert(HEIGHTS),
+            widths: [$half * $lanes, $full * $lanes],
+            rounded: &[$([tile::<$mr, $half, false>, tile::<$mr, $full, false>]),*],
+            exact: &[$([tile::<$mr, $half, $fuse>, tile::<$mr, $full, $fuse>]),*],
+            simd: $simd,
+        };
+    };
+}
+
+/// The kernel `tile::<MR, NV, FUSED>` over a set's vector operations.
+#[allow(unused_macros)] // on targets with nothing but the portable kernels
+macro_rules! tile {
+    ($feature:literal, $lanes:literal, $zero:expr, $load:ident, $store:ident, $splat:ident,
+     $mul:ident, $add:ident, $fma:expr) => {
+        /// See [`Micro`](super::Micro): MR rows, NV vectors of columns.
+        ///
+        /// # Safety
+        /// As [`Micro`](super::Micro) says.
+        #[target_feature(enable = $feature)]
+        unsafe fn tile<const MR: usize, const NV: usize, const FUSED: bool>(
+            k: usize,
+            mut left: *const f32,
+            mut right: *const f32,
+            c: *mut f32,
+            stride: usize,
+            fresh: bool,
+        ) {
+            let mut acc = [[$zero; NV]; MR];
+            if !fresh {
+                for i in 0..MR {
+                    for j in 0..NV {
+                        // SAFETY: inside the tile of C, which the caller lends.
+                        acc[i][j] = unsafe { $load(c.add(i * stride + j * $lanes)) };
+                    }
+                }
+            }
+            for _ in 0..k {
+                let mut b = [$zero; NV];
+                for j in 0..NV {
+                    // SAFETY: `right` has NV * lanes values for each of the k steps.
+                    b[j] = unsafe { $load(right.add(j * $lanes)) };
+                }
+                for i in 0..MR {
+                    // SAFETY: `left` has MR values for each of the k steps.
+                    let a = $splat(unsafe { *left.add(i) });
+                    for j in 0..NV {
+                        acc[i][j] = if FUSED {
+                            $fma(a, b[j], acc[i][j])
+                        } else {
+                            $add(acc[i][j], $mul(a, b[j]))
+                        };
+                    }
+                }
+                // SAFETY: at most one past the end of the panels.
+                (left, right) = unsafe { (left.add(MR), right.add(NV * $lanes)) };
+            }
+            for i in 0..MR {
+                for j in 0..NV {
+                    // SAFETY: inside the tile of C, which the caller lends.
+                    unsafe { $store(c.add(i * stride + j * $lanes), acc[i][j]) };
+                }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::needless_range_loop)]
+mod avx512 {
+    use super::{Kernels, invert};
+    use std::arch::x86_64::*;
+
+    tile!(
+        "avx512f",
+        16,
+        _mm512_setzero_ps(),
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_set1_ps,
+        _mm512_mul_ps,
+        _mm512_add_ps,
+        _mm512_fmadd_ps
+    );
+    // One vector of columns: each value of the left panel is used once per step, so its broadcast
+    // becomes a memory operand of the multiplication. Separate multiplications and additions then
+    // run as fast as fused ones on a machine with a pipe for each (12 x 32 reaches two thirds).
+    table!(16, [1, 2, 4, 8, 12, 16, 24], 1, 1, true, true);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::needless_range_loop)]
+mod avx2 {
+    use super::{Kernels, invert};
+    use std::arch::x86_64::*;
+
+    tile!(
+        "avx2,fma",
+        8,
+        _mm256_setzero_ps(),
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        _mm256_set1_ps,
+        _mm256_mul_ps,
+        _mm256_add_ps,
+        _mm256_fmadd_ps
+    );
+    table!(8, [1, 2, 4, 6], 2, 1, true, true);
+}
+
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+#[allow(clippy::needless_range_loop)]
+mod neon {
+    use super::{Kernels, invert};
+    use std::arch::aarch64::*;
+
+    /// a * b + c, fused.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn fma(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        vfmaq_f32(c, a, b)
+    }
+
+    tile!(
+        "neon",
+        4,
+        vdupq_n_f32(0.0),
+        vld1q_f32,
+        vst1q_f32,
+        vdupq_n_f32,
+        vmulq_f32,
+        vaddq_f32,
+        fma
+    );
+    table!(4, [1, 2, 4, 6], 4, 2, true, false);
+}
+
+/// Arrays that the compiler turns into whatever vectors the build target has.
+#[allow(clippy::needless_range_loop)]
+mod portable {
+    use super::{Kernels, invert};
+
+    /// See [`Micro`](super::Micro): MR rows, NV groups of four columns. Nothing is fused.
+    ///
+    /// # Safety
+    /// As [`Micro`](super::Micro) says.
+    unsafe fn tile<const MR: usize, const NV: usize, const FUSED: bool>(
+        k: usize,
+        left: *const f32,
+        right: *const f32,
+        c: *mut f32,
+        stride: usize,
+        fresh: bool,
+    ) {
+        // SAFETY: the panels hold MR and NV * 4 values for each of the k steps.
+        let (left, right) = unsafe {
+            let left = std::slice::from_raw_parts(left.cast::<[f32; MR]>(), k);
+            (
+                left,
+                std::slice::from_raw_parts(right.cast::<[[f32; 4]; NV]>(), k),
+            )
+        };
+        let mut acc = [[[0.0f32; 4]; NV]; MR];
+        if !fresh {
+            for i in 0..MR {
+                // SAFETY: row i of the tile of C; an array of floats needs only their alignment.
+                acc[i] = unsafe { *c.add(i * stride).cast::<[[f32; 4]; NV]>() };
+            }
+        }
+        for (a, b) in left.iter().zip(right) {
+            for i in 0..MR {
+                for j in 0..NV {
+                    for l in 0..4 {
+                        acc[i][j][l] += a[i] * b[j][l];
+                    }
+                }
+            }
+        }
+        for i in 0..MR {
+            // SAFETY: row i of the tile of C; an array of floats needs only their alignment.
+            unsafe { *c.add(i * stride).cast::<[[f32; 4]; NV]>() = acc[i] };
+        }
+    }
+    table!(4, [1, 2, 4], 2, 1, false, false);
+}

@@ -1,0 +1,99 @@
+//! Matrix products. Every output element is one accumulator folded over ascending k (see
+//! [`super::cpu_gemm`]); a long k with few outputs is cut into chunks of a constant length whose sums
+//! a fixed tree combines.
+
+use super::cpu_gemm::{Gemm, Operand, gemm as fold};
+use super::order::{GEMM_CHUNK, GEMM_CHUNK_MAX_OUTPUTS};
+use super::{KernelDef, Params, View, ViewMut, read, write};
+use crate::dtype::DType;
+use rayon::prelude::*;
+
+/// `c[z, m, n] = a[z] * b[z]`, z over batches or, in a chunked product, over chunks of k. Uniform
+/// words: m, n, k, chunk, batch. Specialisations `TA`, `TB`: the operand is stored transposed
+/// (`a[k, m]`, `b[n, k]`).
+pub static GEMM: KernelDef = KernelDef {
+    name: "gemm",
+    bindings: &[read("a"), read("b"), write("c")],
+    cpu: gemm,
+};
+
+/// `out[n] = sum over chunks of x[chunks, n]`, halving tree over chunks. Uniform words: n, chunks.
+pub static GEMM_TREE: KernelDef = KernelDef {
+    name: "gemm_tree",
+    bindings: &[read("x"), write("out")],
+    cpu: gemm_tree,
+};
+
+/// Length of the k-chunks for a product of these extents; k itself where it is not chunked.
+pub fn chunk_length(m: usize, n: usize, k: usize, batch: usize) -> usize {
+    let long = k > GEMM_CHUNK && batch == 1 && m * n <= GEMM_CHUNK_MAX_OUTPUTS;
+    if long { GEMM_CHUNK } else { k.max(1) }
+}
+
+/// The uniform block of [`GEMM`].
+pub fn params(m: usize, n: usize, k: usize, batch: usize, ta: bool, tb: bool) -> Params {
+    let chunk = chunk_length(m, n, k, batch);
+    let words = [m as u32, n as u32, k as u32, chunk as u32, batch as u32];
+    Params {
+        spec: vec![("TA", ta as u32), ("TB", tb as u32)],
+        ..Params::new(&words)
+    }
+}
+
+fn operand<'a>(v: &View<'a>, rows: std::ops::Range<usize>) -> Operand<'a> {
+    match v.dtype {
+        DType::F32 => Operand::F32(&v.f32()[rows.start * v.row..rows.end * v.row]),
+        _ => {
+            let words = v.row.div_ceil(2);
+            Operand::Bf16(&v.words[rows.start * words..rows.end * words])
+        }
+    }
+}
+
+fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
+    let (m, n, k, chunk, batch) = (p.at(0), p.at(1), p.at(2), p.at(3), p.at(4));
+    let g = Gemm {
+        m,
+        n,
+        k,
+        ta: p.spec("TA") == 1,
+        tb: p.spec("TB") == 1,
+    };
+    let (rows_a, rows_b) = (if g.ta { k } else { m }, if g.tb { n } else { k });
+    let chunks = k.div_ceil(chunk).max(1);
+    let c = writes[0].f32();
+    if m * n == 0 {
+        return;
+    }
+    for (z, c) in c.chunks_exact_mut(m * n).enumerate() {
+        let b = if batch > 1 { z } else { 0 };
+        let (k0, k1) = if batch > 1 {
+            (0, k)
+        } else {
+            ((z % chunks) * chunk, ((z + 1) * chunk).min(k))
+        };
+        let a = operand(&reads[0], b * rows_a..(b + 1) * rows_a);
+        let bm = operand(&reads[1], b * rows_b..(b + 1) * rows_b);
+        fold(&g, k0, k1, a, bm, c);
+    }
+}
+
+fn gemm_tree(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
+    let (n, chunks) = (p.at(0), p.at(1));
+    let (x, out) = (reads[0].f32(), writes[0].f32());
+    const BLOCK: usize = 1024;
+    out.par_chunks_mut(BLOCK).enumerate().for_each(|(b, out)| {
+        let mut parts: Vec<Vec<f32>> = (0..chunks)
+            .map(|c| x[c * n + b * BLOCK..][..out.len()].to_vec())
+            .collect();
+        let mut half = chunks.next_power_of_two() / 2;
+        while half > 0 {
+            let (low, high) = parts.split_at_mut(half.min(chunks));
+            for (l, h) in low.iter_mut().zip(high.iter()) {
+                l.iter_mut().zip(h).for_each(|(l, h)| *l += h);
+            }
+            half /= 2;
+        }
+        out.copy_from_slice(&parts[0]);
+    });
+}

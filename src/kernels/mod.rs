@@ -1,0 +1,227 @@
+//! Kernels: the machinery that plans are made of. Each has a Rust twin here, which defines the bits.
+//!
+//! A kernel sees words, not tensors: 32-bit buffers, a block of uniform words and compile-time
+//! specialisations. Orders of all sums depend on shapes alone; the constants that fix them are in
+//! [`order`]. Nothing here knows of graphs.
+
+pub mod attention;
+pub mod copy;
+pub mod cpu_gemm;
+pub mod digest;
+pub mod gather;
+pub mod gemm;
+pub mod lanes;
+pub mod math;
+pub mod optim;
+pub mod pointwise;
+pub mod reduce;
+pub mod rng;
+pub mod rows;
+pub mod simd;
+
+use crate::dtype::DType;
+use std::sync::Arc;
+
+/// The constants that fix the order of every sum. Changing one changes bits everywhere: they are part
+/// of the numeric contract, never of tuning.
+pub mod order {
+    /// Virtual lanes of a reduction: element i goes to lane i mod LANES, then a halving tree.
+    pub const LANES: usize = 32;
+    /// Longest reduction done in one level; longer ones reduce chunks of this length first.
+    pub const REDUCE_CHUNK: usize = 8192;
+    /// Length of the k-chunks of a long product with few outputs.
+    pub const GEMM_CHUNK: usize = 1024;
+    /// Products with more outputs than this are never chunked.
+    pub const GEMM_CHUNK_MAX_OUTPUTS: usize = 1 << 20;
+    /// Keys per block of the attention's running softmax.
+    pub const KEY_BLOCK: usize = 32;
+}
+
+/// Everything but the buffers that one launch of a kernel depends on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Params {
+    /// The uniform block. Word 0 is always 0: shaders read their run-time zero from it.
+    pub words: Vec<u32>,
+    /// Compile-time constants (`override` in WGSL).
+    pub spec: Vec<(&'static str, u32)>,
+    /// The expression of a pointwise kernel.
+    pub expr: Option<Arc<pointwise::Expr>>,
+}
+
+impl Params {
+    /// A uniform block: a zero, then `words`.
+    pub fn new(words: &[u32]) -> Params {
+        let mut all = vec![0];
+        all.extend_from_slice(words);
+        Params {
+            words: all,
+            ..Params::default()
+        }
+    }
+
+    /// The uniform word `i` after the zero, as a length.
+    pub fn at(&self, i: usize) -> usize {
+        self.words[i + 1] as usize
+    }
+
+    /// The uniform word `i` after the zero, as a number.
+    pub fn float(&self, i: usize) -> f32 {
+        f32::from_bits(self.words[i + 1])
+    }
+
+    /// The specialisation constant `name`.
+    pub fn spec(&self, name: &str) -> u32 {
+        self.spec.iter().find(|s| s.0 == name).map_or(0, |s| s.1)
+    }
+}
+
+/// How a kernel uses a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read only.
+    Read,
+    /// Written whole, never read.
+    Write,
+    /// Read and written in place.
+    ReadWrite,
+}
+
+/// One buffer of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// Name in the shader.
+    pub name: &'static str,
+    /// How it is used.
+    pub access: Access,
+    /// Float elements (f32, or packed bf16 or f16 as the plan says) or plain words.
+    pub float: bool,
+}
+
+/// Shorthand for the binding tables.
+pub const fn read(name: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::Read,
+        float: true,
+    }
+}
+
+/// Shorthand for the binding tables.
+pub const fn read_u32(name: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::Read,
+        float: false,
+    }
+}
+
+/// Shorthand for the binding tables.
+pub const fn write(name: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::Write,
+        float: true,
+    }
+}
+
+/// Shorthand for the binding tables.
+pub const fn write_u32(name: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::Write,
+        float: false,
+    }
+}
+
+/// Shorthand for the binding tables.
+pub const fn update(name: &'static str) -> Binding {
+    Binding {
+        name,
+        access: Access::ReadWrite,
+        float: true,
+    }
+}
+
+/// A buffer to read.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Elements in a row (packed rows are padded to even).
+    pub row: usize,
+    /// Its words.
+    pub words: &'a [u32],
+}
+
+impl<'a> View<'a> {
+    /// The elements as f32.
+    pub fn f32(&self) -> &'a [f32] {
+        debug_assert_eq!(self.dtype, DType::F32);
+        bytemuck::cast_slice(self.words)
+    }
+}
+
+/// A buffer to write.
+pub struct ViewMut<'a> {
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Elements in a row (packed rows are padded to even).
+    pub row: usize,
+    /// Its words.
+    pub words: &'a mut [u32],
+}
+
+impl ViewMut<'_> {
+    /// The elements as f32.
+    pub fn f32(&mut self) -> &mut [f32] {
+        debug_assert_eq!(self.dtype, DType::F32);
+        bytemuck::cast_slice_mut(self.words)
+    }
+}
+
+/// A kernel: one entry of [`ALL`].
+pub struct KernelDef {
+    /// Unique name; its shader is `shaders/<name>.wgsl`.
+    pub name: &'static str,
+    /// Its buffers, those read first; for a pointwise kernel the inputs' number varies.
+    pub bindings: &'static [Binding],
+    /// The Rust twin: reads and writes in the order of `bindings`.
+    pub cpu: fn(&Params, &[View], &mut [ViewMut]),
+}
+
+impl std::fmt::Debug for KernelDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for KernelDef {
+    fn eq(&self, o: &KernelDef) -> bool {
+        self.name == o.name
+    }
+}
+
+/// Every kernel.
+pub static ALL: &[&KernelDef] = &[
+    &pointwise::POINTWISE,
+    &copy::COPY,
+    &reduce::REDUCE,
+    &gemm::GEMM,
+    &gemm::GEMM_TREE,
+    &rows::NORM_FWD,
+    &rows::NORM_STATS,
+    &rows::NORM_DX,
+    &rows::SOFTMAX,
+    &rows::SOFTMAX_GRAD,
+    &rows::LSE,
+    &rows::XENT,
+    &rows::XENT_GRAD,
+    &attention::ATTENTION,
+    &attention::ATTENTION_GRAD,
+    &gather::GATHER,
+    &gather::ROW_ORDER,
+    &gather::GATHER_GRAD,
+    &optim::ADAMW,
+    &digest::DIGEST,
+    &rng::RANDOM_BITS,
+];

@@ -1,0 +1,260 @@
+//! Pointwise kernels: an expression over equal-shaped (or broadcast) operands, one output element per
+//! invocation. On the CPU an interpreter runs it over chunks; for GPUs the expression becomes WGSL.
+//!
+//! Every operand is flushed on load and every instruction's result is rounded to f32 and flushed below
+//! 2^-125, so that fusing expressions cannot change a bit.
+
+use super::lanes::{max2, min2};
+use super::math;
+use super::{KernelDef, Params, View, ViewMut, read, write};
+use rayon::prelude::*;
+
+/// A pointwise operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PwOp {
+    /// a + b
+    Add,
+    /// a - b
+    Sub,
+    /// a * b
+    Mul,
+    /// a / b, correctly rounded
+    Div,
+    /// The larger.
+    Max,
+    /// The smaller.
+    Min,
+    /// 1 where a > b, else 0.
+    Gt,
+    /// b where a is not 0, else c.
+    Select,
+    /// -a
+    Neg,
+    /// |a|
+    Abs,
+    /// e^a
+    Exp,
+    /// ln a
+    Log,
+    /// tanh a
+    Tanh,
+    /// erf a
+    Erf,
+    /// Square root, correctly rounded.
+    Sqrt,
+    /// 1 / sqrt(a)
+    Rsqrt,
+    /// a * Phi(a), Phi the normal distribution function.
+    Gelu,
+    /// Phi(a) + a * phi(a)
+    GeluGrad,
+}
+
+/// Every pointwise operation: name, number of operands, and its WGSL with `$0`, `$1`, `$2` for them.
+pub const TABLE: &[(PwOp, &str, usize, &str)] = &[
+    (PwOp::Add, "add", 2, "rn($0 + $1)"),
+    (PwOp::Sub, "sub", 2, "rn($0 - $1)"),
+    (PwOp::Mul, "mul", 2, "rn($0 * $1)"),
+    (PwOp::Div, "div", 2, "div_($0, $1)"),
+    (PwOp::Max, "max", 2, "max2($0, $1)"),
+    (PwOp::Min, "min", 2, "min2($0, $1)"),
+    (PwOp::Gt, "gt", 2, "select(0.0, 1.0, $0 > $1)"),
+    (PwOp::Select, "select", 3, "select($2, $1, $0 != 0.0)"),
+    (PwOp::Neg, "neg", 1, "ftz(-$0)"),
+    (PwOp::Abs, "abs", 1, "abs($0)"),
+    (PwOp::Exp, "exp", 1, "exp_($0)"),
+    (PwOp::Log, "log", 1, "log_($0)"),
+    (PwOp::Tanh, "tanh", 1, "tanh_($0)"),
+    (PwOp::Erf, "erf", 1, "erf_($0)"),
+    (PwOp::Sqrt, "sqrt", 1, "sqrt_($0)"),
+    (PwOp::Rsqrt, "rsqrt", 1, "rsqrt_($0)"),
+    (PwOp::Gelu, "gelu", 1, "gelu($0)"),
+    (PwOp::GeluGrad, "gelu_grad", 1, "gelu_grad($0)"),
+];
+
+impl PwOp {
+    fn row(self) -> &'static (PwOp, &'static str, usize, &'static str) {
+        TABLE
+            .iter()
+            .find(|r| r.0 == self)
+            .expect("every operation is in the table")
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Its number of operands.
+    pub fn arity(self) -> usize {
+        self.row().2
+    }
+
+    /// Its WGSL template.
+    pub fn wgsl(self) -> &'static str {
+        self.row().3
+    }
+}
+
+/// One instruction; operands are registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Instr {
+    /// What to compute.
+    pub op: PwOp,
+    /// Registers: inputs come first, then constants, then the results of earlier instructions.
+    pub args: [u16; 3],
+}
+
+/// A pointwise expression. The last register is the result.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Expr {
+    /// Number of inputs.
+    pub inputs: u16,
+    /// Bit patterns of constants.
+    pub consts: Vec<u32>,
+    /// Instructions in order. None at all: the result is the first register (a conversion).
+    pub code: Vec<Instr>,
+}
+
+/// How input `j` of a pointwise kernel is read: element `(i / div) % len` for output element `i`.
+/// Uniform words: n, then (div, len) for each input.
+pub fn params(n: usize, access: &[(usize, usize)], expr: Expr) -> Params {
+    let mut words = vec![n as u32];
+    for &(div, len) in access {
+        words.extend([div as u32, len as u32]);
+    }
+    Params {
+        expr: Some(std::sync::Arc::new(expr)),
+        ..Params::new(&words)
+    }
+}
+
+/// `out[i] = expr(in_j[(i / div_j) % len_j])`.
+pub static POINTWISE: KernelDef = KernelDef {
+    name: "pointwise",
+    bindings: &[read("in"), write("out")],
+    cpu: pointwise,
+};
+
+/// Elements that the interpreter handles at a time: a few registers of this length stay in L1.
+const CHUNK: usize = 512;
+/// Elements per task.
+const TASK: usize = 16 * CHUNK;
+
+fn pointwise(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
+    let expr = p
+        .expr
+        .as_deref()
+        .expect("a pointwise step carries its expression");
+    let inputs: Vec<Input> = (0..reads.len())
+        .map(|j| Input {
+            data: reads[j].f32(),
+            div: p.at(1 + 2 * j),
+            len: p.at(2 + 2 * j),
+        })
+        .collect();
+    let out = writes[0].f32();
+    let task = |(t, out): (usize, &mut [f32])| {
+        let registers = expr.inputs as usize + expr.consts.len() + expr.code.len();
+        let mut regs = vec![0f32; registers * CHUNK];
+        for (k, &c) in expr.consts.iter().enumerate() {
+            let at = (expr.inputs as usize + k) * CHUNK;
+            regs[at..at + CHUNK].fill(f32::from_bits(c));
+        }
+        for (c, out) in out.chunks_mut(CHUNK).enumerate() {
+            chunk(expr, &inputs, &mut regs, t * TASK + c * CHUNK, out);
+        }
+    };
+    if out.len() <= TASK {
+        task((0, out));
+    } else {
+        out.par_chunks_mut(TASK).enumerate().for_each(task);
+    }
+}
+
+struct Input<'a> {
+    data: &'a [f32],
+    div: usize,
+    len: usize,
+}
+
+crate::multiversion! {
+    fn chunk(expr: &Expr, inputs: &[Input], regs: &mut [f32], start: usize, out: &mut [f32]) {
+        let n = out.len();
+        for (j, input) in inputs.iter().enumerate() {
+            load(input, start, &mut regs[j * CHUNK..j * CHUNK + n]);
+        }
+        let mut at = (expr.inputs as usize + expr.consts.len()) * CHUNK;
+        for i in &expr.code {
+            let (before, rest) = regs.split_at_mut(at);
+            let arg = |k: usize| &before[i.args[k] as usize * CHUNK..][..n];
+            apply(i.op, arg(0), arg(1), arg(2), &mut rest[..n]);
+            at += CHUNK;
+        }
+        let last = regs.len() - CHUNK;
+        out.copy_from_slice(&regs[last..last + n]);
+    }
+}
+
+/// Loads a run of operand values, flushed.
+#[inline(always)]
+fn load(input: &Input, start: usize, to: &mut [f32]) {
+    let mut at = 0;
+    while at < to.len() {
+        let i = start + at;
+        let q = (i / input.div) % input.len;
+        if input.div == 1 {
+            // A run of consecutive elements up to the wrap.
+            let n = (to.len() - at).min(input.len - q);
+            for (t, &x) in to[at..at + n].iter_mut().zip(&input.data[q..q + n]) {
+                *t = math::ftz(x);
+            }
+            at += n;
+        } else {
+            // A run of one repeated element.
+            let n = (to.len() - at).min(input.div - i % input.div);
+            to[at..at + n].fill(math::ftz(input.data[q]));
+            at += n;
+        }
+    }
+}
+
+/// One instruction over a run of elements.
+#[inline(always)]
+fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
+    #[inline(always)]
+    fn one(a: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+        out.iter_mut().zip(a).for_each(|(o, &x)| *o = f(x));
+    }
+    #[inline(always)]
+    fn two(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+        out.iter_mut()
+            .zip(a)
+            .zip(b)
+            .for_each(|((o, &x), &y)| *o = f(x, y));
+    }
+    match op {
+        PwOp::Add => two(a, b, out, |x, y| math::ftz(x + y)),
+        PwOp::Sub => two(a, b, out, |x, y| math::ftz(x - y)),
+        PwOp::Mul => two(a, b, out, |x, y| math::ftz(x * y)),
+        PwOp::Div => two(a, b, out, math::div),
+        PwOp::Max => two(a, b, out, max2),
+        PwOp::Min => two(a, b, out, min2),
+        PwOp::Gt => two(a, b, out, |x, y| if x > y { 1.0 } else { 0.0 }),
+        PwOp::Select => {
+            for (((o, &x), &y), &z) in out.iter_mut().zip(a).zip(b).zip(c) {
+                *o = if x != 0.0 { y } else { z };
+            }
+        }
+        PwOp::Neg => one(a, out, |x| math::ftz(-x)),
+        PwOp::Abs => one(a, out, f32::abs),
+        PwOp::Exp => one(a, out, math::exp),
+        PwOp::Log => one(a, out, math::log),
+        PwOp::Tanh => one(a, out, math::tanh),
+        PwOp::Erf => one(a, out, math::erf),
+        PwOp::Sqrt => one(a, out, math::sqrt),
+        PwOp::Rsqrt => one(a, out, math::rsqrt),
+        PwOp::Gelu => one(a, out, math::gelu),
+        PwOp::GeluGrad => one(a, out, math::gelu_grad),
+    }
+}

@@ -1,0 +1,269 @@
+//! The char-level GPT: pre-norm blocks, causal attention, exact GELU, tied head, no biases.
+
+use crate::dtype::DType;
+use crate::graph::{Graph, Program, Tx, Type};
+use crate::kernels::optim::HYPER;
+use crate::kernels::rng::Stream;
+use crate::ops::{AdamPart, Op};
+use crate::passes::autocast::{Policy, autocast};
+use crate::passes::grad::grad;
+use std::collections::HashMap;
+
+/// Epsilon of the norms, PyTorch's default.
+const EPS: f32 = 1e-5;
+
+/// The model's extents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CharGpt {
+    /// Distinct characters.
+    pub vocab: usize,
+    /// Context length.
+    pub block: usize,
+    /// Blocks.
+    pub n_layer: usize,
+    /// Attention heads.
+    pub n_head: usize,
+    /// Width.
+    pub n_embd: usize,
+}
+
+/// How a weight starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Init {
+    /// Normal, standard deviation 0.02.
+    Normal,
+    /// Ones.
+    Ones,
+}
+
+/// One weight.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Weight {
+    /// PyTorch's name.
+    pub name: String,
+    /// Extents.
+    pub dims: Vec<usize>,
+    /// Its start.
+    pub init: Init,
+}
+
+impl CharGpt {
+    /// The weights, in PyTorch's order. The head is the token table.
+    pub fn weights(&self) -> Vec<Weight> {
+        let c = self.n_embd;
+        let w = |name: String, dims: &[usize], init| Weight {
+            name,
+            dims: dims.to_vec(),
+            init,
+        };
+        let mut out = vec![
+            w("tok.weight".into(), &[self.vocab, c], Init::Normal),
+            w("pos.weight".into(), &[self.block, c], Init::Normal),
+        ];
+        for i in 0..self.n_layer {
+            let p = |part: &str| format!("blocks.{i}.{part}.weight");
+            out.push(w(p("ln1"), &[c], Init::Ones));
+            out.push(w(p("attn"), &[3 * c, c], Init::Normal));
+            out.push(w(p("proj"), &[c, c], Init::Normal));
+            out.push(w(p("ln2"), &[c], Init::Ones));
+            out.push(w(p("fc"), &[4 * c, c], Init::Normal));
+            out.push(w(p("fc_proj"), &[c, 4 * c], Init::Normal));
+        }
+        out.push(w("ln_f.weight".into(), &[c], Init::Ones));
+        out
+    }
+
+    /// Number of parameters; the tied table counts once.
+    pub fn parameters(&self) -> u128 {
+        let [v, t, l, c] = [self.vocab, self.block, self.n_layer, self.n_embd].map(|x| x as u128);
+        v * c + t * c + l * (12 * c * c + 2 * c) + c
+    }
+
+    /// Bytes that training surely needs (weights, gradients, moments, the activations that the backward
+    /// pass reads), from the extents alone: told before a graph is built.
+    pub fn least_bytes(&self, batch: usize) -> u128 {
+        let [v, t, l, c] = [self.vocab, self.block, self.n_layer, self.n_embd].map(|x| x as u128);
+        let n = batch as u128 * t;
+        let activations = n * (l * 14 * c + 2 * v + 2 * c);
+        4 * (4 * self.parameters() + activations)
+    }
+
+    /// Initial weights: a function of the seed, the weight's place and the element.
+    pub fn initial(&self, seed: u64) -> Vec<(String, Vec<f32>)> {
+        let each = self.weights().into_iter().enumerate().map(|(i, w)| {
+            let n = w.dims.iter().product();
+            let mut s = Stream::new(seed, 0x1000_0000 + i as u32);
+            let data = match w.init {
+                Init::Ones => vec![1.0; n],
+                Init::Normal => (0..n).map(|_| (0.02 * s.normal()) as f32).collect(),
+            };
+            (w.name, data)
+        });
+        each.collect()
+    }
+
+    fn declare<'g>(&self, g: &'g Graph) -> HashMap<String, Tx<'g>> {
+        self.weights()
+            .into_iter()
+            .map(|w| (w.name.clone(), g.state(&w.name, Type::f32(&w.dims))))
+            .collect()
+    }
+
+    /// (idx[b*t], target[b*t]) -> mean loss, a scalar. Shapes on the right are of the value on the left.
+    fn forward<'g>(&self, g: &'g Graph, w: &HashMap<String, Tx<'g>>, batch: usize) -> Tx<'g> {
+        let (b, t, c) = (batch, self.block, self.n_embd);
+        let n = b * t;
+        let idx = g.input("idx", Type::new(&[n], DType::U32));
+        let target = g.input("target", Type::new(&[n], DType::U32));
+        let mut x = g.scope("embed", || {
+            let tok = w["tok.weight"].op(Op::Gather, &[idx]).reshape(&[b, t, c]); // [b,t,c]
+            (tok + w["pos.weight"]).reshape(&[n, c]) // [n,c]
+        });
+        for i in 0..self.n_layer {
+            x = g.scope(&format!("blocks.{i}"), || self.block(g, w, i, x, b));
+        }
+        let x = norm(g, "ln_f", x, w["ln_f.weight"]); // [n,c]
+        let logits = g.scope("head", || x.matmul(w["tok.weight"], false, true)); // [n,v]
+        g.scope("loss", || {
+            let rows = logits.op(Op::Xent, &[target]); // [n]
+            rows.sum_all() * rows.constant(1.0 / n as f32)
+        })
+    }
+
+    fn block<'g>(
+        &self,
+        g: &'g Graph,
+        w: &HashMap<String, Tx<'g>>,
+        i: usize,
+        x: Tx<'g>,
+        b: usize,
+    ) -> Tx<'g> {
+        let (t, c) = (self.block, self.n_embd);
+        let n = b * t;
+        let weight = |part: &str| w[&format!("blocks.{i}.{part}.weight")];
+        let h = norm(g, "ln1", x, weight("ln1")); // [n,c]
+        let y = g.scope("attn", || {
+            let qkv = h
+                .matmul(weight("attn"), false, true)
+                .reshape(&[b, t, 3 * c]); // [b,t,3c]
+            qkv.op(Op::Attention(self.n_head as u32), &[])
+                .reshape(&[n, c]) // [n,c]
+        });
+        let x = g.scope("proj", || x + y.matmul(weight("proj"), false, true)); // [n,c]
+        let h = norm(g, "ln2", x, weight("ln2")); // [n,c]
+        let h = g.scope("fc", || h.matmul(weight("fc"), false, true).gelu()); // [n,4c]
+        g.scope("fc_proj", || x + h.matmul(weight("fc_proj"), false, true)) // [n,c]
+    }
+
+    /// The program of a training step. Inputs `idx`, `target`, `hyper`; outputs `loss`, `grad_norm` and,
+    /// on request, every gradient as `grad.<weight>`; updates weights and moments.
+    ///
+    /// # Errors
+    /// An operation that cannot be differentiated.
+    pub fn train_program(
+        &self,
+        batch: usize,
+        clip: f32,
+        dump_grads: bool,
+    ) -> Result<Program, String> {
+        let graph = Graph::new();
+        let (outputs, updates) = {
+            let g = &graph;
+            let w = self.declare(g);
+            let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
+            let loss = self.forward(g, &w, batch);
+            let loss = g.tx(autocast(Policy::Full, &[loss.id])[0]);
+            let grads = grad(g, loss, &weights)?;
+            let (norm, scale) = g.scope("clip", || clipping(g, &grads, clip));
+            let mut outputs = vec![
+                ("loss".to_string(), loss.id),
+                ("grad_norm".to_string(), norm.id),
+            ];
+            let hyper = g.input("hyper", Type::f32(&[HYPER]));
+            let mut updates = Vec::new();
+            for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
+                let moment = |which: &str| {
+                    g.state(&format!("{}.{which}", weight.name), Type::f32(&weight.dims))
+                };
+                let (m, v) = (moment("m"), moment("v"));
+                for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {
+                    let Op::State(index) = state.node().op else {
+                        unreachable!("declared as a state")
+                    };
+                    updates.push((
+                        index,
+                        w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]).id,
+                    ));
+                }
+                if dump_grads {
+                    outputs.push((format!("grad.{}", weight.name), grad.id));
+                }
+            }
+            (outputs, updates)
+        };
+        Ok(Program {
+            graph,
+            outputs,
+            updates,
+        })
+    }
+
+    /// The program of an evaluation: inputs `idx`, `target`; output `loss`.
+    pub fn eval_program(&self, batch: usize) -> Program {
+        let graph = Graph::new();
+        let loss = {
+            let w = self.declare(&graph);
+            self.forward(&graph, &w, batch).id
+        };
+        Program {
+            graph,
+            outputs: vec![("loss".into(), loss)],
+            updates: vec![],
+        }
+    }
+
+    /// The program that digests all weights and moments: one output for each, by name.
+    pub fn digest_program(&self) -> Program {
+        let graph = Graph::new();
+        let mut outputs = Vec::new();
+        for w in self.weights() {
+            for name in [
+                w.name.clone(),
+                format!("{}.m", w.name),
+                format!("{}.v", w.name),
+            ] {
+                let x = graph.state(&name, Type::f32(&w.dims));
+                let id = x.op(Op::Digest(outputs.len() as u32), &[]).id;
+                outputs.push((name, id));
+            }
+        }
+        Program {
+            graph,
+            outputs,
+            updates: vec![],
+        }
+    }
+}
+
+fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
+    g.scope(name, || x.op(Op::LayerNorm(EPS.to_bits()), &[gain]))
+}
+
+/// The norm of all gradients together, and the factor that clips it to `clip` (0: none), PyTorch's
+/// `clip_grad_norm_`.
+fn clipping<'g>(g: &'g Graph, grads: &[Tx<'g>], clip: f32) -> (Tx<'g>, Tx<'g>) {
+    let squares = grads.iter().map(|&d| (d * d).sum_all());
+    let norm = squares
+        .reduce(|a, b| a + b)
+        .expect("a model has weights")
+        .sqrt()
+        .reshape(&[1]);
+    let one = g.constant(1.0, DType::F32).broadcast(norm.shape());
+    if clip == 0.0 {
+        return (norm, one);
+    }
+    (
+        norm,
+        (norm.constant(clip) / (norm + norm.constant(1e-6))).minimum(one),
+    )
+}

@@ -1,0 +1,169 @@
+//! Matrix product, batched over leading axes.
+
+use super::{Case, Fill, Numeric, Op, OpDef, Vjp, arity, need};
+use crate::graph::eval::Tensor;
+use crate::graph::{NodeId, Type};
+use crate::kernels::Params;
+use crate::kernels::gemm::{GEMM, GEMM_TREE, params};
+use crate::passes::lower::Lower;
+use crate::shape::Shape;
+
+/// `op(a) * op(b)`.
+pub static MATMUL: OpDef = OpDef {
+    name: "matmul",
+    numeric: Numeric::Low,
+    infer,
+    vjp: Vjp::Rule(|y, g| {
+        let Op::MatMul { ta, tb } = y.node().op else {
+            unreachable!()
+        };
+        let (a, b) = (y.src(0), y.src(1));
+        // With A' = op(A), B' = op(B): dA' = g B'^T, dB' = A'^T g, transposed back where stored so.
+        let da = if ta {
+            b.matmul(g, tb, true)
+        } else {
+            g.matmul(b, false, !tb)
+        };
+        let db = if tb {
+            g.matmul(a, true, ta)
+        } else {
+            a.matmul(g, !ta, false)
+        };
+        vec![Some(da), Some(db)]
+    }),
+    expand: None,
+    eval,
+    lower,
+    cases: || {
+        let mm = |ta, tb| Op::MatMul { ta, tb };
+        let mut out = Vec::new();
+        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 13, 31), (33, 65, 1)] {
+            out.push(Case::new(mm(false, false), &[&[m, k], &[k, n]]));
+            out.push(Case::new(mm(true, false), &[&[k, m], &[k, n]]));
+            out.push(Case::new(mm(false, true), &[&[m, k], &[n, k]]));
+            out.push(Case::new(mm(true, true), &[&[k, m], &[n, k]]));
+        }
+        out.push(Case::new(mm(false, true), &[&[2, 3, 5, 7], &[2, 3, 4, 7]]));
+        out.push(Case::new(mm(true, false), &[&[3, 5, 7], &[3, 5, 2]]));
+        out.push(
+            Case::new(mm(true, false), &[&[1025, 3], &[1025, 2]])
+                .tol(1e-5)
+                .not_differentiable(),
+        );
+        out.push(
+            Case::new(mm(false, true), &[&[5, 5000], &[3, 5000]])
+                .tol(1e-5)
+                .not_differentiable(),
+        );
+        out.push(
+            Case::new(mm(false, false), &[&[129, 257], &[257, 127]])
+                .tol(1e-5)
+                .not_differentiable(),
+        );
+        let tiny = Fill::Normal(1e-16); // below the operand floor: products count as 0
+        out.push(
+            Case::new(mm(false, false), &[&[3, 9], &[9, 4]])
+                .fill(0, tiny)
+                .tol(f64::INFINITY)
+                .not_differentiable(),
+        );
+        out
+    },
+};
+
+/// (m, n, k, batch) of a product.
+fn extents(ta: bool, tb: bool, a: Shape, b: Shape) -> (usize, usize, usize, usize) {
+    let (ra, rb) = (a.rank(), b.rank());
+    let (m, k) = if ta {
+        (a.dim(ra - 1), a.dim(ra - 2))
+    } else {
+        (a.dim(ra - 2), a.dim(ra - 1))
+    };
+    let n = if tb { b.dim(rb - 2) } else { b.dim(rb - 1) };
+    (m, n, k, a.dims()[..ra - 2].iter().product())
+}
+
+fn infer(op: &Op, src: &[Type]) -> Result<Type, String> {
+    arity(src, 2)?;
+    let Op::MatMul { ta, tb } = op else {
+        unreachable!()
+    };
+    let (a, b) = (src[0].shape, src[1].shape);
+    need(
+        a.rank() >= 2 && a.rank() == b.rank(),
+        "needs two matrices of equal rank",
+    )?;
+    need(src[0].dtype == src[1].dtype, "operands differ in type")?;
+    let (m, n, k, _) = extents(*ta, *tb, a, b);
+    let kb = if *tb {
+        b.dim(b.rank() - 1)
+    } else {
+        b.dim(b.rank() - 2)
+    };
+    need(k == kb, &format!("inner extents {k} and {kb} differ"))?;
+    let mut dims = a.dims();
+    need(
+        dims[..dims.len() - 2] == b.dims()[..dims.len() - 2],
+        "batch extents differ",
+    )?;
+    let rank = dims.len();
+    (dims[rank - 2], dims[rank - 1]) = (m, n);
+    Ok(Type::new(&dims, src[0].dtype))
+}
+
+fn eval(op: &Op, shape: Shape, src: &[&Tensor]) -> Tensor {
+    let Op::MatMul { ta, tb } = *op else {
+        unreachable!()
+    };
+    let (m, n, k, batch) = extents(ta, tb, src[0].shape, src[1].shape);
+    let mut out = Tensor::full(shape, 0.0);
+    for z in 0..batch {
+        for i in 0..m {
+            for j in 0..n {
+                out.data[(z * m + i) * n + j] = (0..k)
+                    .map(|l| {
+                        let a = if ta {
+                            (z * k + l) * m + i
+                        } else {
+                            (z * m + i) * k + l
+                        };
+                        let b = if tb {
+                            (z * n + j) * k + l
+                        } else {
+                            (z * k + l) * n + j
+                        };
+                        src[0].data[a] * src[1].data[b]
+                    })
+                    .sum();
+            }
+        }
+    }
+    out
+}
+
+fn lower(lw: &mut Lower, id: NodeId) {
+    let node = lw.node(id);
+    let Op::MatMul { ta, tb } = node.op else {
+        unreachable!()
+    };
+    let (m, n, k, batch) = extents(ta, tb, lw.ty(node.src[0]).shape, lw.ty(node.src[1]).shape);
+    let (a, b) = (lw.buf(node.src[0]), lw.buf(node.src[1]));
+    let label = lw.label(id);
+    let p = params(m, n, k, batch, ta, tb);
+    let chunks = if batch == 1 { k.div_ceil(p.at(3)) } else { 1 };
+    if chunks <= 1 {
+        let out = lw.out(id);
+        lw.step(&GEMM, p, &[a, b], &[out], &label);
+    } else {
+        let parts = lw.scratch(Type::f32(&[chunks, m * n]), &label);
+        lw.step(&GEMM, p, &[a, b], &[parts], &label);
+        let out = lw.out(id);
+        lw.step(
+            &GEMM_TREE,
+            Params::new(&[(m * n) as u32, chunks as u32]),
+            &[parts],
+            &[out],
+            &label,
+        );
+    }
+}

@@ -1,0 +1,415 @@
+//! From graph to plan: every live node becomes kernel steps over buffers.
+//!
+//! Constants, reshapes and broadcasts make no step of their own: a pointwise user reads a constant from
+//! its expression and a broadcast by (i / div) % len; a reshape is an alias. They are materialised only
+//! for users that cannot read them so. Updates of states come last, in place, after every read.
+
+use crate::dtype::DType;
+use crate::graph::{Graph, Node, NodeId, Program, Type};
+use crate::kernels::pointwise::{Expr, POINTWISE, params};
+use crate::kernels::{KernelDef, Params, copy, optim};
+use crate::ops::{self, AdamPart, Op};
+use crate::plan::{Buf, BufId, Class, Plan, Step};
+use std::collections::{HashMap, HashSet};
+
+/// How a pointwise kernel reads an operand.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Operand {
+    /// Element `(i / div) % len` of a buffer.
+    Buf {
+        /// The buffer.
+        buf: BufId,
+        /// Divisor of the output's index.
+        div: usize,
+        /// Elements that repeat.
+        len: usize,
+    },
+    /// A constant, as bits.
+    Const(u32),
+}
+
+impl Operand {
+    /// Whether it needs a binding.
+    pub fn is_buf(&self) -> bool {
+        matches!(self, Operand::Buf { .. })
+    }
+}
+
+/// The state of lowering, which operations' rules write through.
+pub struct Lower<'g> {
+    g: &'g Graph,
+    plan: Plan,
+    bufs: HashMap<NodeId, BufId>,
+}
+
+/// Lowers a program. Slots are not assigned yet: each buffer has its own.
+pub fn lower(name: &str, p: &Program) -> Plan {
+    let plan = Plan {
+        name: name.into(),
+        ..Plan::default()
+    };
+    let mut lw = Lower {
+        g: &p.graph,
+        plan,
+        bufs: HashMap::new(),
+    };
+    let live = p.graph.live(&p.roots());
+    lw.leaves(&live);
+    let in_place: HashSet<NodeId> = p
+        .updates
+        .iter()
+        .map(|u| u.1)
+        .filter(|&id| matches!(p.graph.node(id).op, Op::AdamW(_)))
+        .collect();
+    for &id in &live {
+        if !in_place.contains(&id) && !lw.bufs.contains_key(&id) {
+            (ops::def(&p.graph.node(id).op).lower)(&mut lw, id);
+        }
+    }
+    lw.outputs(p);
+    lw.updates(p);
+    for (i, b) in lw.plan.bufs.iter_mut().enumerate() {
+        b.slot = i;
+    }
+    lw.plan.slots = lw.plan.bufs.iter().map(|b| b.words()).collect();
+    lw.plan
+}
+
+impl<'g> Lower<'g> {
+    fn leaves(&mut self, live: &[NodeId]) {
+        let (states, inputs) = (self.g.states(), self.g.inputs());
+        for &id in live {
+            let (leaf, class) = match self.g.node(id).op {
+                Op::State(i) => (&states[i as usize], Class::State),
+                Op::Input(i) => (&inputs[i as usize], Class::Input),
+                _ => continue,
+            };
+            let buf = self.new_buf(leaf.ty, class, leaf.name.clone());
+            self.bufs.insert(id, buf);
+        }
+    }
+
+    fn outputs(&mut self, p: &Program) {
+        for (name, id) in &p.outputs {
+            let from = self.buf(*id);
+            let b = &mut self.plan.bufs[from.0 as usize];
+            if b.class == Class::Temp {
+                (b.class, b.name) = (Class::Output, name.clone());
+            } else {
+                let to = self.new_buf(self.g.ty(*id), Class::Output, name.clone());
+                self.copy_to_buf(from, to, name);
+            }
+        }
+    }
+
+    fn updates(&mut self, p: &Program) {
+        let states = self.g.states();
+        // Values that are themselves states are saved first, so that updates may swap states.
+        let mut writes = Vec::new();
+        for &(s, id) in &p.updates {
+            let node = self.g.node(id);
+            match node.op {
+                Op::AdamW(AdamPart::W) => self.adamw_in_place(p, &node),
+                Op::AdamW(_) => {}
+                _ => {
+                    let mut from = self.buf(id);
+                    if self.plan.buf(from).class == Class::State {
+                        let saved = self.scratch(node.ty, "update");
+                        self.copy_to_buf(from, saved, "update");
+                        from = saved;
+                    }
+                    writes.push((from, s));
+                }
+            }
+        }
+        for (from, s) in writes {
+            let leaf = &states[s as usize];
+            let to = self.state_buf(&leaf.name, leaf.ty);
+            self.copy_to_buf(from, to, &leaf.name);
+        }
+    }
+
+    fn adamw_in_place(&mut self, p: &Program, node: &Node) {
+        for (part, &state) in [AdamPart::W, AdamPart::M, AdamPart::V]
+            .iter()
+            .zip(&node.src)
+        {
+            let expected = self.g.add(Op::AdamW(*part), &node.src);
+            let Op::State(i) = self.g.node(state).op else {
+                panic!("AdamW updates states only")
+            };
+            assert!(
+                p.updates.contains(&(i, expected)),
+                "AdamW's three results update their own states"
+            );
+        }
+        let reads: Vec<BufId> = node.src[3..].iter().map(|&s| self.buf(s)).collect();
+        let writes: Vec<BufId> = node.src[..3].iter().map(|&s| self.buf(s)).collect();
+        let label = self.plan.buf(writes[0]).name.clone();
+        self.step(
+            &optim::ADAMW,
+            Params::new(&[node.ty.shape.elems() as u32]),
+            &reads,
+            &writes,
+            &label,
+        );
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> Node {
+        self.g.node(id)
+    }
+
+    /// A node's type.
+    pub fn ty(&self, id: NodeId) -> Type {
+        self.g.ty(id)
+    }
+
+    /// The scope of a node.
+    pub fn label(&self, id: NodeId) -> String {
+        self.g.label(id)
+    }
+
+    /// The buffer that holds a node's value, made if the node is one that is read in place.
+    pub fn buf(&mut self, id: NodeId) -> BufId {
+        if let Some(&b) = self.bufs.get(&id) {
+            return b;
+        }
+        let node = self.g.node(id);
+        let label = self.g.label(id);
+        match node.op {
+            Op::Reshape(_) => {
+                let from = self.buf(node.src[0]);
+                let source = self.g.ty(node.src[0]).shape;
+                let same_rows = source.row() == node.ty.shape.row() || !node.ty.dtype.packed();
+                assert!(
+                    same_rows,
+                    "a packed tensor's rows cannot be reshaped in place"
+                );
+                self.bufs.insert(id, from);
+                from
+            }
+            Op::Const(bits, _) => {
+                let expr = Expr {
+                    consts: vec![bits],
+                    ..Expr::default()
+                };
+                self.pointwise(id, &[Operand::Const(bits)], expr);
+                self.bufs[&id]
+            }
+            Op::Broadcast(to) => {
+                if let Operand::Const(bits) = self.operand(id) {
+                    self.pointwise(
+                        id,
+                        &[Operand::Const(bits)],
+                        Expr {
+                            consts: vec![bits],
+                            ..Expr::default()
+                        },
+                    );
+                    return self.bufs[&id];
+                }
+                let from = self.g.ty(node.src[0]).shape;
+                let x = self.buf(node.src[0]);
+                let (have, strides) = (from.padded(to.rank()), from.strides());
+                let pad = to.rank() - from.rank();
+                let by: Vec<usize> = (0..to.rank())
+                    .map(|i| {
+                        if i < pad || have[i] == 1 {
+                            0
+                        } else {
+                            strides[i - pad]
+                        }
+                    })
+                    .collect();
+                self.copy(id, x, &to.dims(), &by);
+                self.bufs[&id]
+            }
+            _ => panic!(
+                "{id:?} ({}) {label} has not been lowered",
+                ops::def(&node.op).name
+            ),
+        }
+    }
+
+    /// How a pointwise user reads a node of its own shape.
+    pub fn operand(&mut self, id: NodeId) -> Operand {
+        let node = self.g.node(id);
+        match node.op {
+            Op::Const(bits, _) => return Operand::Const(bits),
+            Op::Reshape(_) if !self.bufs.contains_key(&id) => {
+                // A reshaped constant is still one; other reshapes are aliases.
+                if let Op::Const(bits, _) = self.g.node(node.src[0]).op {
+                    return Operand::Const(bits);
+                }
+            }
+            Op::Broadcast(to) if !self.bufs.contains_key(&id) => {
+                if let Operand::Const(bits) = self.constant_below(node.src[0]) {
+                    return Operand::Const(bits);
+                }
+                let from = self.g.ty(node.src[0]).shape;
+                if let Some((div, len)) = run(&from.padded(to.rank()), &to.dims()) {
+                    return Operand::Buf {
+                        buf: self.buf(node.src[0]),
+                        div,
+                        len,
+                    };
+                }
+            }
+            _ => {}
+        }
+        Operand::Buf {
+            buf: self.buf(id),
+            div: 1,
+            len: node.ty.shape.elems(),
+        }
+    }
+
+    /// The constant that a node repeats, if it does. (The buffer of the other answer is not used.)
+    fn constant_below(&self, id: NodeId) -> Operand {
+        let node = self.g.node(id);
+        match node.op {
+            Op::Const(bits, _) => Operand::Const(bits),
+            Op::Reshape(_) | Op::Broadcast(_) => self.constant_below(node.src[0]),
+            _ => Operand::Buf {
+                buf: BufId(0),
+                div: 1,
+                len: 1,
+            },
+        }
+    }
+
+    /// A fresh output buffer for a node.
+    pub fn out(&mut self, id: NodeId) -> BufId {
+        let label = self.g.label(id);
+        let buf = self.new_buf(self.g.ty(id), Class::Temp, label);
+        self.bufs.insert(id, buf);
+        buf
+    }
+
+    /// A buffer that belongs to no node.
+    pub fn scratch(&mut self, ty: Type, label: &str) -> BufId {
+        self.new_buf(ty, Class::Temp, label.to_string())
+    }
+
+    /// An output buffer for a node that the same kernel computes, whether or not it is wanted.
+    pub fn sibling(&mut self, op: Op, src: &[NodeId]) -> BufId {
+        let id = self.g.add(op, src);
+        if self.bufs.contains_key(&id) {
+            self.scratch(self.g.ty(id), &self.g.label(id))
+        } else {
+            self.out(id)
+        }
+    }
+
+    /// The buffer of a node that is lowered now if it has not been.
+    pub fn lowered(&mut self, op: Op, src: &[NodeId]) -> BufId {
+        let id = self.g.add(op.clone(), src);
+        if !self.bufs.contains_key(&id) {
+            (ops::def(&op).lower)(self, id);
+        }
+        self.bufs[&id]
+    }
+
+    /// Appends a step.
+    pub fn step(
+        &mut self,
+        kernel: &'static KernelDef,
+        params: Params,
+        reads: &[BufId],
+        writes: &[BufId],
+        label: &str,
+    ) {
+        let step = Step {
+            kernel,
+            params,
+            reads: reads.to_vec(),
+            writes: writes.to_vec(),
+            label: label.to_string(),
+        };
+        self.plan.steps.push(step);
+    }
+
+    /// Appends a pointwise step for a node. Constants among the operands stand in the expression.
+    pub fn pointwise(&mut self, id: NodeId, operands: &[Operand], expr: Expr) {
+        let (mut reads, mut access) = (Vec::new(), Vec::new());
+        for o in operands {
+            if let Operand::Buf { buf, div, len } = *o {
+                reads.push(buf);
+                access.push((div, len));
+            }
+        }
+        let out = self.out(id);
+        let label = self.label(id);
+        self.step(
+            &POINTWISE,
+            params(self.ty(id).shape.elems(), &access, expr),
+            &reads,
+            &[out],
+            &label,
+        );
+    }
+
+    /// Appends a strided copy into a node's buffer.
+    pub fn copy(&mut self, id: NodeId, x: BufId, dims: &[usize], strides: &[usize]) {
+        let out = self.out(id);
+        let label = self.label(id);
+        self.step(
+            &copy::COPY,
+            copy::params(dims, strides),
+            &[x],
+            &[out],
+            &label,
+        );
+    }
+
+    /// Appends a plain copy of a node's value into a buffer.
+    pub fn copy_to(&mut self, from: NodeId, to: BufId, label: &str) {
+        let from = self.buf(from);
+        self.copy_to_buf(from, to, label);
+    }
+
+    fn copy_to_buf(&mut self, from: BufId, to: BufId, label: &str) {
+        let words = self.plan.buf(from).words();
+        self.step(
+            &copy::COPY,
+            copy::params(&[words], &[1]),
+            &[from],
+            &[to],
+            label,
+        );
+    }
+
+    fn state_buf(&mut self, name: &str, ty: Type) -> BufId {
+        let found = self.plan.find(Class::State, name);
+        found.unwrap_or_else(|| self.new_buf(ty, Class::State, name.to_string()))
+    }
+
+    fn new_buf(&mut self, ty: Type, class: Class, name: String) -> BufId {
+        debug_assert!(ty.dtype != DType::F16 || ty.shape.rank() > 0 || class == Class::Temp);
+        self.plan.bufs.push(Buf {
+            name,
+            ty,
+            class,
+            slot: 0,
+        });
+        BufId(self.plan.bufs.len() as u32 - 1)
+    }
+}
+
+/// (div, len) such that broadcasting `from` to `to` reads element `(i / div) % len`; possible when the
+/// axes that are not repeated stand together.
+fn run(from: &[usize], to: &[usize]) -> Option<(usize, usize)> {
+    let kept: Vec<usize> = (0..to.len()).filter(|&i| from[i] != 1).collect();
+    let (Some(&first), Some(&last)) = (kept.first(), kept.last()) else {
+        return Some((1, 1));
+    };
+    // Axes of extent 1 on both sides do not matter.
+    let together = (first..=last).all(|i| from[i] == to[i]);
+    together.then(|| {
+        (
+            to[last + 1..].iter().product::<usize>().max(1),
+            from[first..=last].iter().product(),
+        )
+    })
+}
