@@ -1,7 +1,9 @@
 //! isobit
-#![forbid(clippy::undocumented_unsafe_blocks)]
+pub mod cli;
+pub mod config;
 pub mod data;
 pub mod dtype;
+pub mod error;
 pub mod exec;
 pub mod graph;
 pub mod kernels;
@@ -9,4 +11,6 @@ pub mod models;
 pub mod ops;
 pub mod passes;
 pub mod plan;
+pub mod report;
 pub mod shape;
+pub mod train;
