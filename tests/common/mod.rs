@@ -1,6 +1,8 @@
 //! What several integration tests share.
 #![allow(dead_code)] // each test uses a part of it
 
+pub mod cases;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
