@@ -29,9 +29,20 @@ impl Scheme {
     /// # Errors
     /// An unknown name; the message lists the known ones.
     pub fn parse(name: &str) -> Result<Scheme, Error> {
-        let known = || SCHEMES.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
+        let known = || {
+            SCHEMES
+                .iter()
+                .map(|s| s.name())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let found = SCHEMES.iter().copied().find(|s| s.name() == name.trim());
-        found.ok_or_else(|| Error::Usage(format!("unknown scheme `{name}`: this version has {}", known())))
+        found.ok_or_else(|| {
+            Error::Usage(format!(
+                "unknown scheme `{name}`: this version has {}",
+                known()
+            ))
+        })
     }
 }
 
@@ -160,15 +171,33 @@ impl Settings {
             eval_interval: 100,
             eval_iters: 20,
             seed: 1337,
-            fp16: Fp16 { init_scale: 65536.0, growth_interval: 2000 },
-            ledger: LedgerSettings { swallow_interval: 200, gradhist_step: 500 },
+            fp16: Fp16 {
+                init_scale: 65536.0,
+                growth_interval: 2000,
+            },
+            ledger: LedgerSettings {
+                swallow_interval: 200,
+                gradhist_step: 500,
+            },
         }
     }
 
     /// The model, for a vocabulary.
     pub fn model(&self, vocab: usize) -> CharGpt {
-        let Settings { n_layer, n_head, n_embd, block, .. } = *self;
-        CharGpt { vocab, block, n_layer, n_head, n_embd }
+        let Settings {
+            n_layer,
+            n_head,
+            n_embd,
+            block,
+            ..
+        } = *self;
+        CharGpt {
+            vocab,
+            block,
+            n_layer,
+            n_head,
+            n_embd,
+        }
     }
 
     /// Applies a config file over these settings. Paths in it are relative to it.
@@ -177,12 +206,24 @@ impl Settings {
     /// A file that cannot be read, is no TOML, or has unknown keys or values of the wrong kind.
     pub fn apply_file(&mut self, path: &Path) -> Result<(), Error> {
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let file: File = toml::from_str(&text).map_err(|e| Error::Usage(one_line(path, &text, &e)))?;
+        let file: File =
+            toml::from_str(&text).map_err(|e| Error::Usage(one_line(path, &text, &e)))?;
         let dir = path.parent().unwrap_or(Path::new(""));
-        let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("config");
-        let folder = path.canonicalize().ok().and_then(|p| Some(p.parent()?.file_name()?.to_str()?.to_string()));
-        self.name = if stem == "config" { folder.unwrap_or_else(|| stem.into()) } else { stem.into() };
-        file.apply(self, dir).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+        let stem = path
+            .file_stem()
+            .and_then(|s| s.to_str())
+            .unwrap_or("config");
+        let folder = path
+            .canonicalize()
+            .ok()
+            .and_then(|p| Some(p.parent()?.file_name()?.to_str()?.to_string()));
+        self.name = if stem == "config" {
+            folder.unwrap_or_else(|| stem.into())
+        } else {
+            stem.into()
+        };
+        file.apply(self, dir)
+            .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
     }
 
     /// Refuses values that no run can use.
@@ -199,25 +240,76 @@ impl Settings {
         within("warmup", self.warmup as u64, 0, 1_000_000_000)?;
         within("eval_interval", self.eval_interval as u64, 1, 1_000_000_000)?;
         within("eval_iters", self.eval_iters as u64, 1, 1_000_000)?;
-        within("growth_interval", self.fp16.growth_interval, 1, 1_000_000_000)?;
-        within("swallow_interval", self.ledger.swallow_interval, 1, 1_000_000_000)?;
+        within(
+            "growth_interval",
+            self.fp16.growth_interval,
+            1,
+            1_000_000_000,
+        )?;
+        within(
+            "swallow_interval",
+            self.ledger.swallow_interval,
+            1,
+            1_000_000_000,
+        )?;
         within("gradhist_step", self.ledger.gradhist_step, 0, 1_000_000_000)?;
         if !self.n_embd.is_multiple_of(self.n_head) {
-            return usage(format!("n_head = {} does not divide n_embd = {}", self.n_head, self.n_embd));
+            return usage(format!(
+                "n_head = {} does not divide n_embd = {}",
+                self.n_head, self.n_embd
+            ));
         }
         if self.batch * self.block > 1 << 30 {
-            return usage(format!("batch {} times block {} is more than 2^30 positions a step", self.batch, self.block));
+            return usage(format!(
+                "batch {} times block {} is more than 2^30 positions a step",
+                self.batch, self.block
+            ));
         }
-        number("lr", self.lr, |x| x > 0.0 && x <= 1e6, "above 0 and at most 1e6")?;
+        number(
+            "lr",
+            self.lr,
+            |x| x > 0.0 && x <= 1e6,
+            "above 0 and at most 1e6",
+        )?;
         let ok = |x: f64| x >= 0.0 && x <= self.lr;
-        number("min_lr", self.min_lr, ok, &format!("at least 0 and at most lr = {}", self.lr))?;
+        number(
+            "min_lr",
+            self.min_lr,
+            ok,
+            &format!("at least 0 and at most lr = {}", self.lr),
+        )?;
         for (i, b) in self.betas.iter().enumerate() {
-            number(&format!("betas[{i}]"), *b, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")?;
+            number(
+                &format!("betas[{i}]"),
+                *b,
+                |x| (0.0..1.0).contains(&x),
+                "at least 0 and below 1",
+            )?;
         }
-        number("eps", self.eps, |x| (1e-30..=1.0).contains(&x), "at least 1e-30 and at most 1")?;
-        number("weight_decay", self.weight_decay, |x| (0.0..=10.0).contains(&x), "at least 0 and at most 10")?;
-        number("clip", self.clip, |x| (0.0..=1e9).contains(&x), "at least 0 (0: no clipping) and at most 1e9")?;
-        number("init_scale", self.fp16.init_scale, |x| (1.0..=16_777_216.0).contains(&x), "at least 1 and at most 2^24")
+        number(
+            "eps",
+            self.eps,
+            |x| (1e-30..=1.0).contains(&x),
+            "at least 1e-30 and at most 1",
+        )?;
+        number(
+            "weight_decay",
+            self.weight_decay,
+            |x| (0.0..=10.0).contains(&x),
+            "at least 0 and at most 10",
+        )?;
+        number(
+            "clip",
+            self.clip,
+            |x| (0.0..=1e9).contains(&x),
+            "at least 0 (0: no clipping) and at most 1e9",
+        )?;
+        number(
+            "init_scale",
+            self.fp16.init_scale,
+            |x| (1.0..=16_777_216.0).contains(&x),
+            "at least 1 and at most 2^24",
+        )
     }
 }
 
@@ -225,17 +317,29 @@ fn within(key: &str, value: u64, low: u64, high: u64) -> Result<(), Error> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
-    usage(format!("{key} = {value}: must be at least {low} and at most {high}"))
+    usage(format!(
+        "{key} = {value}: must be at least {low} and at most {high}"
+    ))
 }
 
 fn number(key: &str, value: f64, ok: impl Fn(f64) -> bool, bounds: &str) -> Result<(), Error> {
-    if value.is_finite() && ok(value) { Ok(()) } else { usage(format!("{key} = {value}: must be {bounds}")) }
+    if value.is_finite() && ok(value) {
+        Ok(())
+    } else {
+        usage(format!("{key} = {value}: must be {bounds}"))
+    }
 }
 
 /// A TOML error as one line with its place.
 fn one_line(path: &Path, text: &str, e: &toml::de::Error) -> String {
-    let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1);
-    format!("{}, line {line}: {}", path.display(), e.message().replace('\n', " "))
+    let line = e.span().map_or(1, |s| {
+        text[..s.start.min(text.len())].matches('\n').count() + 1
+    });
+    format!(
+        "{}, line {line}: {}",
+        path.display(),
+        e.message().replace('\n', " ")
+    )
 }
 
 /// The config file's schema.
@@ -350,11 +454,23 @@ impl File {
         }
         if let Some(f) = self.fp16 {
             set(&mut s.fp16.init_scale, f.init_scale);
-            count("growth_interval", &mut s.fp16.growth_interval, f.growth_interval)?;
+            count(
+                "growth_interval",
+                &mut s.fp16.growth_interval,
+                f.growth_interval,
+            )?;
         }
         if let Some(l) = self.ledger {
-            count("swallow_interval", &mut s.ledger.swallow_interval, l.swallow_interval)?;
-            count("gradhist_step", &mut s.ledger.gradhist_step, l.gradhist_step)?;
+            count(
+                "swallow_interval",
+                &mut s.ledger.swallow_interval,
+                l.swallow_interval,
+            )?;
+            count(
+                "gradhist_step",
+                &mut s.ledger.gradhist_step,
+                l.gradhist_step,
+            )?;
         }
         Ok(())
     }

@@ -38,19 +38,26 @@ fn holds(folder: &Path, name: &str) {
             vals += 1;
         }
     }
-    println!("{name}: loss {loss:.2e}, validation {val:.2e} ({vals}), gradient norm {norm:.2e} relative");
+    println!(
+        "{name}: loss {loss:.2e}, validation {val:.2e} ({vals}), gradient norm {norm:.2e} relative"
+    );
     assert!(loss <= 1e-5 && val <= 1e-5 && norm <= 1e-4 && lr <= 1e-12 && vals > 1);
     let curve = Csv::read(&out.join("run/curve_fp32.csv"));
     assert_eq!(curve.rows.len(), vals);
-    for (file, mine, limit) in
-        [("grads_step1_fp32.safetensors", "grads.safetensors", 1e-5), ("final_fp32.safetensors", "final.safetensors", 1e-3)]
-    {
+    for (file, mine, limit) in [
+        ("grads_step1_fp32.safetensors", "grads.safetensors", 1e-5),
+        ("final_fp32.safetensors", "final.safetensors", 1e-3),
+    ] {
         if !folder.join(file).exists() {
             continue; // the four-layer run recorded none
         }
         let (a, b) = (tensors(&out.join(mine)), tensors(&folder.join(file)));
         assert_eq!(a.len(), b.len());
-        let worst = b.iter().map(|(n, t)| (distance(&a[n], t), n)).max_by(|x, y| x.0.total_cmp(&y.0)).unwrap();
+        let worst = b
+            .iter()
+            .map(|(n, t)| (distance(&a[n], t), n))
+            .max_by(|x, y| x.0.total_cmp(&y.0))
+            .unwrap();
         println!("{name}: {mine} {:.2e} at worst ({})", worst.0, worst.1);
         assert!(worst.0 <= limit, "{worst:?}");
     }

@@ -93,7 +93,9 @@ fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
         if commands.contains(&arg.as_str()) || (top.contains(&arg.as_str())) {
             return args;
         }
-        let (name, inline) = arg.split_once('=').map_or((arg.as_str(), false), |(n, _)| (n, true));
+        let (name, inline) = arg
+            .split_once('=')
+            .map_or((arg.as_str(), false), |(n, _)| (n, true));
         if !valued.contains(&name) {
             break;
         }
@@ -106,14 +108,22 @@ fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
 /// Help goes out as it is; a mistake becomes one line.
 fn report_usage(e: &clap::Error) -> i32 {
     match e.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print(); // a closed pipe is the reader's choice
             0
         }
         _ => {
             let text = e.to_string();
-            let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
-            let line = lines.filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ");
+            let lines = text
+                .lines()
+                .map(str::trim)
+                .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
+            let line = lines
+                .filter(|l| !l.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ");
             eprintln!("{line} (see `isobit --help`)");
             FAILED
         }
@@ -134,7 +144,9 @@ impl Global {
         match self.threads {
             None => Ok(None),
             Some(n) if (1..=1024).contains(&n) => Ok(Some(n as usize)),
-            Some(n) => Err(Error::Usage(format!("--threads {n}: must be at least 1 and at most 1024"))),
+            Some(n) => Err(Error::Usage(format!(
+                "--threads {n}: must be at least 1 and at most 1024"
+            ))),
         }
     }
 }
@@ -144,7 +156,10 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> Vec<OsString> {
-        std::iter::once("isobit").chain(line.split_whitespace()).map(OsString::from).collect()
+        std::iter::once("isobit")
+            .chain(line.split_whitespace())
+            .map(OsString::from)
+            .collect()
     }
 
     #[test]
@@ -152,9 +167,18 @@ mod tests {
         let with = |line: &str| with_default_command(words(line));
         assert_eq!(with(""), words("train"));
         assert_eq!(with("--backend cpu"), words("--backend cpu train"));
-        assert_eq!(with("--threads=2 --steps 5"), words("--threads=2 train --steps 5"));
-        assert_eq!(with("--backend cpu train --steps 5"), words("--backend cpu train --steps 5"));
-        assert_eq!(with("--steps 5 --backend cpu"), words("train --steps 5 --backend cpu"));
+        assert_eq!(
+            with("--threads=2 --steps 5"),
+            words("--threads=2 train --steps 5")
+        );
+        assert_eq!(
+            with("--backend cpu train --steps 5"),
+            words("--backend cpu train --steps 5")
+        );
+        assert_eq!(
+            with("--steps 5 --backend cpu"),
+            words("train --steps 5 --backend cpu")
+        );
         assert_eq!(with("--help"), words("--help"));
         assert_eq!(with("--backend"), words("--backend train"));
     }

@@ -95,11 +95,16 @@ impl TrainArgs {
         count("warmup", &mut s.warmup, self.warmup)?;
         count("batch", &mut s.batch, self.batch)?;
         if let Some(v) = self.seed {
-            s.seed = u64::try_from(v).or_else(|_| usage(format!("--seed {v}: must not be negative")))?;
+            s.seed =
+                u64::try_from(v).or_else(|_| usage(format!("--seed {v}: must not be negative")))?;
         }
         s.lr = self.lr.unwrap_or(s.lr);
         // A lower --lr alone must not end below the preset's final rate.
-        s.min_lr = self.min_lr.unwrap_or(if self.lr.is_some() { s.min_lr.min(s.lr) } else { s.min_lr });
+        s.min_lr = self.min_lr.unwrap_or(if self.lr.is_some() {
+            s.min_lr.min(s.lr)
+        } else {
+            s.min_lr
+        });
         if let Some(p) = &self.data {
             s.text = Some(p.clone());
         }
@@ -107,8 +112,12 @@ impl TrainArgs {
             s.init = Some(p.clone());
         }
         if let Some(list) = &self.schemes {
-            s.schemes = list.iter().map(|n| Scheme::parse(n)).collect::<Result<_, _>>()?;
-            s.schemes.sort_by_key(|x| SCHEMES.iter().position(|y| x == y));
+            s.schemes = list
+                .iter()
+                .map(|n| Scheme::parse(n))
+                .collect::<Result<_, _>>()?;
+            s.schemes
+                .sort_by_key(|x| SCHEMES.iter().position(|y| x == y));
             s.schemes.dedup();
         }
         s.validate()?;
@@ -119,14 +128,25 @@ impl TrainArgs {
         let dump_grads = match self.dump_grads.as_deref() {
             Some([step, file]) => match step.parse::<usize>() {
                 Ok(n) if (1..=s.steps).contains(&n) => Some((n, PathBuf::from(file))),
-                _ => return usage(format!("--dump-grads {step}: the step must be from 1 to {}", s.steps)),
+                _ => {
+                    return usage(format!(
+                        "--dump-grads {step}: the step must be from 1 to {}",
+                        s.steps
+                    ));
+                }
             },
             _ => None,
         };
         if self.tag.contains(['/', '\\', '\0']) {
-            return usage(format!("--tag {:?}: is part of file names, so it holds no slash", self.tag));
+            return usage(format!(
+                "--tag {:?}: is part of file names, so it holds no slash",
+                self.tag
+            ));
         }
-        Ok(Extras { save: self.save.clone(), dump_grads })
+        Ok(Extras {
+            save: self.save.clone(),
+            dump_grads,
+        })
     }
 }
 
@@ -135,15 +155,26 @@ fn executor(g: &Global) -> Result<(Box<dyn Executor>, String), Error> {
     match g.backend {
         Backend::Auto | Backend::Cpu => {
             if let Some(name) = &g.adapter {
-                return usage(format!("--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"));
+                return usage(format!(
+                    "--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"
+                ));
             }
             let cpu = Cpu::new(g.threads()?)?;
             let info = cpu.info();
             let threads = info.threads.unwrap_or(1);
-            let why = if g.backend == Backend::Auto { " (auto: this build has no GPU backend)" } else { "" };
-            Ok((Box::new(cpu), format!("CPU executor, {threads} threads, {}{why}", info.driver)))
+            let why = if g.backend == Backend::Auto {
+                " (auto: this build has no GPU backend)"
+            } else {
+                ""
+            };
+            Ok((
+                Box::new(cpu),
+                format!("CPU executor, {threads} threads, {}{why}", info.driver),
+            ))
         }
-        other => usage(format!("--backend {other:?} is not in this build; use --backend cpu").to_lowercase()),
+        other => usage(
+            format!("--backend {other:?} is not in this build; use --backend cpu").to_lowercase(),
+        ),
     }
 }
 
@@ -177,7 +208,10 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     };
     let programs = Programs::compile(&model, &s, extras.dump_grads.is_some())?;
     let device = first.info().backend;
-    let outdir = args.outdir.clone().unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{device}", s.name)));
+    let outdir = args
+        .outdir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{device}", s.name)));
     println!("device: {chosen}");
     introduce(&s, &data, &model, &programs, &outdir);
     if args.dry_run {
@@ -192,11 +226,21 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     let mut stopped = false;
     for &scheme in &s.schemes {
         // A new executor for each scheme, so that peak memory is counted anew.
-        let exec = exec.take().map_or_else(|| executor(global).map(|e| e.0), Ok)?;
+        let exec = exec
+            .take()
+            .map_or_else(|| executor(global).map(|e| e.0), Ok)?;
         let mut session = Session::new(exec, model, &programs, &weights)?;
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
-        let outcome = run(&mut session, scheme, &s, &data, &mut ledger, &extras, &mut view);
+        let outcome = run(
+            &mut session,
+            scheme,
+            &s,
+            &data,
+            &mut ledger,
+            &extras,
+            &mut view,
+        );
         view.finish();
         let outcome = outcome?;
         view.close(&outcome);
@@ -212,22 +256,38 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
 }
 
 fn prepare_outputs(outdir: &Path, extras: &Extras) -> Result<(), Error> {
+    // Files inside the output folder wait for the folder; others are checked before anything is made.
+    let wanted = extras
+        .save
+        .iter()
+        .chain(extras.dump_grads.iter().map(|d| &d.1));
+    let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| p.starts_with(outdir));
+    outside
+        .into_iter()
+        .try_for_each(|p| files::check_writable(p))?;
     std::fs::create_dir_all(outdir).map_err(Error::io("create", outdir))?;
-    files::check_writable(&outdir.join("env.json"))?;
-    for path in extras.save.iter().chain(extras.dump_grads.iter().map(|d| &d.1)) {
-        files::check_writable(path)?;
-    }
-    Ok(())
+    inside
+        .into_iter()
+        .try_for_each(|p| files::check_writable(p))?;
+    files::check_writable(&outdir.join("env.json"))
 }
 
 fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, outdir: &Path) {
     let t = &data.text;
     if s.text.is_none() {
-        println!("data: {}, made by the program itself; `--data FILE` trains on a text of yours", t.name);
+        println!(
+            "data: {}, made by the program itself; `--data FILE` trains on a text of yours",
+            t.name
+        );
     } else {
         println!("data: {}", t.name);
     }
-    println!("      {} characters to train on, {} to validate, vocabulary {}", t.train.len(), t.val.len(), t.vocab.len());
+    println!(
+        "      {} characters to train on, {} to validate, vocabulary {}",
+        t.train.len(),
+        t.val.len(),
+        t.vocab.len()
+    );
     println!(
         "model: {} layers, {} heads, width {}, block {}: {} parameters; batch {}, {} steps; {} of memory",
         s.n_layer,
@@ -244,7 +304,10 @@ fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, ou
 
 /// The closing table.
 fn conclude(summary: &[SummaryRow], outdir: &Path) {
-    println!("\n{:<8} {:>10} {:>12} {:>14}", "scheme", "ms a step", "memory", "final val loss");
+    println!(
+        "\n{:<8} {:>10} {:>12} {:>14}",
+        "scheme", "ms a step", "memory", "final val loss"
+    );
     let mut short = false;
     for r in summary {
         short |= r.step_ms.is_none();
@@ -254,7 +317,9 @@ fn conclude(summary: &[SummaryRow], outdir: &Path) {
         println!("{:<8} {ms:>10} {memory:>12} {loss:>14}", r.scheme);
     }
     if short {
-        println!("(a step's time leaves out the first 20 steps; this run was too short to have one)");
+        println!(
+            "(a step's time leaves out the first 20 steps; this run was too short to have one)"
+        );
     }
     println!("\nwritten to {}", outdir.display());
 }
@@ -271,10 +336,17 @@ impl Terminal {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = "{prefix} {wide_bar} {pos}/{len} {msg} {eta} left";
             let bar = ProgressBar::new(steps as u64).with_prefix(scheme.name());
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_style(
+                ProgressStyle::with_template(style)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
             bar
         });
-        Terminal { scheme: scheme.name(), bar, start: Instant::now() }
+        Terminal {
+            scheme: scheme.name(),
+            bar,
+            start: Instant::now(),
+        }
     }
 
     fn line(&self, text: &str) {
@@ -311,7 +383,10 @@ impl Observer for Terminal {
     }
 
     fn evaluated(&mut self, row: &CurveRow) {
-        self.line(&format!("[{}] step {}: val {:.4} train_ema {:.4}", self.scheme, row.step, row.val_loss, row.train_ema));
+        self.line(&format!(
+            "[{}] step {}: val {:.4} train_ema {:.4}",
+            self.scheme, row.step, row.val_loss, row.train_ema
+        ));
     }
 
     fn stopped(&self) -> bool {

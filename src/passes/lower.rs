@@ -178,7 +178,10 @@ impl<'g> Lower<'g> {
         let node = self.g.node(id);
         let label = self.g.label(id);
         if let Some(bits) = self.constant_below(id) {
-            let expr = Expr { consts: vec![bits], ..Expr::default() };
+            let expr = Expr {
+                consts: vec![bits],
+                ..Expr::default()
+            };
             self.pointwise(id, &[Operand::Const(bits)], expr);
             return self.bufs[&id];
         }
@@ -227,10 +230,18 @@ impl<'g> Lower<'g> {
         if let (Op::Broadcast(to), false) = (&node.op, self.bufs.contains_key(&id)) {
             let from = self.g.ty(node.src[0]).shape;
             if let Some((div, len)) = run(&from.padded(to.rank()), &to.dims()) {
-                return Operand::Buf { buf: self.buf(node.src[0]), div, len };
+                return Operand::Buf {
+                    buf: self.buf(node.src[0]),
+                    div,
+                    len,
+                };
             }
         }
-        Operand::Buf { buf: self.buf(id), div: 1, len: node.ty.shape.elems() }
+        Operand::Buf {
+            buf: self.buf(id),
+            div: 1,
+            len: node.ty.shape.elems(),
+        }
     }
 
     /// The constant that a node repeats, if it does.

@@ -49,7 +49,12 @@ pub fn write(
         os: std::env::consts::OS,
         arch: std::env::consts::ARCH,
         device,
-        data: Data { name: &text.name, sha256: &text.sha256, characters, vocab: text.vocab.len() },
+        data: Data {
+            name: &text.name,
+            sha256: &text.sha256,
+            characters,
+            vocab: text.vocab.len(),
+        },
         config,
         plans,
     };

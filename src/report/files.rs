@@ -28,7 +28,10 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// Its folder does not exist or cannot be written, or `path` is a folder.
 pub fn check_writable(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
-        return Err(Error::Usage(format!("cannot write {}: it is a folder", path.display())));
+        return Err(Error::Usage(format!(
+            "cannot write {}: it is a folder",
+            path.display()
+        )));
     }
     let temporary = sibling(path);
     std::fs::File::create(&temporary).map_err(Error::io("write", path))?;

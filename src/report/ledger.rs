@@ -56,7 +56,10 @@ pub struct SchemeLedger {
     pub curve: Vec<CurveRow>,
 }
 
-fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Result<Vec<u8>, Error> {
+fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> Result<Vec<u8>, Error> {
     let internal = |e: csv::Error| Error::Internal(e.to_string());
     let mut w = csv::Writer::from_writer(Vec::new());
     w.write_record(header).map_err(internal)?;
@@ -74,7 +77,13 @@ impl SchemeLedger {
     /// An empty ledger that writes to `dir`.
     pub fn new(dir: &Path, scheme: &str, tag: &str) -> SchemeLedger {
         let (scheme, tag) = (scheme.to_string(), tag.to_string());
-        SchemeLedger { dir: dir.to_path_buf(), scheme, tag, steps: Vec::new(), curve: Vec::new() }
+        SchemeLedger {
+            dir: dir.to_path_buf(),
+            scheme,
+            tag,
+            steps: Vec::new(),
+            curve: Vec::new(),
+        }
     }
 
     /// Writes both files.
@@ -83,10 +92,17 @@ impl SchemeLedger {
     /// A file cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
         let curve = self.curve.iter().map(|r| {
-            [r.step.to_string(), format!("{:.7}", r.val_loss), format!("{:.7}", r.train_ema)]
+            [
+                r.step.to_string(),
+                format!("{:.7}", r.val_loss),
+                format!("{:.7}", r.train_ema),
+            ]
         });
         let curve = table(["step", "val_loss", "train_ema"], curve)?;
-        let name = |kind: &str| self.dir.join(format!("{kind}_{}{}.csv", self.scheme, self.tag));
+        let name = |kind: &str| {
+            self.dir
+                .join(format!("{kind}_{}{}.csv", self.scheme, self.tag))
+        };
         write_atomic(&name("curve"), &curve)?;
         let steps = self.steps.iter().map(|r| {
             [
@@ -98,7 +114,10 @@ impl SchemeLedger {
                 maybe(r.val_loss, |v| format!("{v:.7}")),
             ]
         });
-        let steps = table(["step", "lr", "loss", "grad_norm", "digest", "val_loss"], steps)?;
+        let steps = table(
+            ["step", "lr", "loss", "grad_norm", "digest", "val_loss"],
+            steps,
+        )?;
         write_atomic(&name("steps"), &steps)
     }
 }
@@ -116,6 +135,9 @@ pub fn write_summary(dir: &Path, tag: &str, rows: &[SummaryRow]) -> Result<(), E
             maybe(r.final_val_loss, |v| format!("{v:.7}")),
         ]
     });
-    let bytes = table(["scheme", "step_ms", "peak_mem_gib", "final_val_loss"], rows)?;
+    let bytes = table(
+        ["scheme", "step_ms", "peak_mem_gib", "final_val_loss"],
+        rows,
+    )?;
     write_atomic(&dir.join(format!("summary{tag}.csv")), &bytes)
 }

@@ -57,7 +57,11 @@ impl Data {
             && o.rows.len() < s.steps
         {
             let n = o.rows.len();
-            return usage(format!("{}: has {n} rows for {} steps; lower --steps or take another file", p.display(), s.steps));
+            return usage(format!(
+                "{}: has {n} rows for {} steps; lower --steps or take another file",
+                p.display(),
+                s.steps
+            ));
         }
         let val = match &s.val_offsets {
             Some(p) => Offsets::load(p, s.batch, s.block, text.val.len())?.rows,
@@ -75,7 +79,13 @@ impl Data {
     fn batches(&self, s: &Settings) -> Batches {
         match &self.train {
             Some(o) => Batches::Rows(o.clone(), 0),
-            None => Batches::stream(s.seed, TRAIN_STREAM, self.text.train.len(), s.block, s.batch),
+            None => Batches::stream(
+                s.seed,
+                TRAIN_STREAM,
+                self.text.train.len(),
+                s.block,
+                s.batch,
+            ),
         }
     }
 }
@@ -157,7 +167,11 @@ fn steps(
         done = it + 1;
         if !result.loss.is_finite() || !result.grad_norm.is_finite() {
             let what = session.first_non_finite()?;
-            return Err(Error::NonFinite { scheme: scheme.name().into(), step: done, what });
+            return Err(Error::NonFinite {
+                scheme: scheme.name().into(),
+                step: done,
+                what,
+            });
         }
         if it >= UNTIMED {
             (timed_ms, timed) = (timed_ms + ms, timed + 1);
@@ -171,7 +185,14 @@ fn steps(
         }
         observer.step(done, result, ms);
         stopped = done < s.steps && observer.stopped();
-        let mut row = StepRow { step: done, lr, loss: result.loss, grad_norm: result.grad_norm, digest: None, val_loss: None };
+        let mut row = StepRow {
+            step: done,
+            lr,
+            loss: result.loss,
+            grad_norm: result.grad_norm,
+            digest: None,
+            val_loss: None,
+        };
         let last = done == s.steps || stopped;
         let evaluates = done == 1 || done.is_multiple_of(s.eval_interval) || done == s.steps;
         if evaluates || last {
@@ -179,7 +200,11 @@ fn steps(
             row.digest = Some(digest);
         }
         if evaluates {
-            let curve = CurveRow { step: done, val_loss: validate(session, s, data)?, train_ema: average };
+            let curve = CurveRow {
+                step: done,
+                val_loss: validate(session, s, data)?,
+                train_ema: average,
+            };
             row.val_loss = Some(curve.val_loss);
             ledger.curve.push(curve);
             observer.evaluated(&curve);
@@ -198,7 +223,12 @@ fn steps(
         peak_mem_gib: session.exec().memory().peak as f64 / (1u64 << 30) as f64,
         final_val_loss: ledger.curve.last().map(|c| c.val_loss),
     };
-    Ok(Outcome { summary, digest, steps: done, stopped })
+    Ok(Outcome {
+        summary,
+        digest,
+        steps: done,
+        stopped,
+    })
 }
 
 /// Mean loss over the validation batches.

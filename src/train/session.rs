@@ -24,7 +24,9 @@ impl Programs {
     /// # Errors
     /// A violated invariant of the program itself.
     pub fn compile(model: &CharGpt, s: &Settings, dump_grads: bool) -> Result<Programs, Error> {
-        let train = model.train_program(s.batch, s.clip as f32, dump_grads).map_err(Error::Internal)?;
+        let train = model
+            .train_program(s.batch, s.clip as f32, dump_grads)
+            .map_err(Error::Internal)?;
         let plan = |name: &str, p| compile(name, p).map(Arc::new).map_err(Error::Internal);
         Ok(Programs {
             train: plan("train", train)?,
@@ -40,7 +42,10 @@ impl Programs {
 
     /// Hashes of the plans, by name.
     pub fn hashes(&self) -> BTreeMap<String, String> {
-        self.plans().iter().map(|p| (p.name.clone(), p.hash.clone())).collect()
+        self.plans()
+            .iter()
+            .map(|p| (p.name.clone(), p.hash.clone()))
+            .collect()
     }
 
     /// Bytes that all programs together need.
@@ -107,7 +112,13 @@ impl Session {
             exec.write_state(&format!("{name}.m"), &zeros)?;
             exec.write_state(&format!("{name}.v"), &zeros)?;
         }
-        Ok(Session { exec, model, train, eval, digest })
+        Ok(Session {
+            exec,
+            model,
+            train,
+            eval,
+            digest,
+        })
     }
 
     /// The executor.
@@ -119,13 +130,23 @@ impl Session {
     ///
     /// # Errors
     /// The device failed.
-    pub fn step(&mut self, s: &Settings, batch: &(Vec<u32>, Vec<u32>), lr: f64, t: u64) -> Result<StepResult, Error> {
+    pub fn step(
+        &mut self,
+        s: &Settings,
+        batch: &(Vec<u32>, Vec<u32>),
+        lr: f64,
+        t: u64,
+    ) -> Result<StepResult, Error> {
         self.exec.write_input(self.train, "idx", &batch.0)?;
         self.exec.write_input(self.train, "target", &batch.1)?;
-        self.exec.write_input(self.train, "hyper", bytemuck::cast_slice(&hyper(s, lr, t)))?;
+        self.exec
+            .write_input(self.train, "hyper", bytemuck::cast_slice(&hyper(s, lr, t)))?;
         self.exec.run(self.train)?;
         let loss = self.scalar(self.train, "loss")?;
-        Ok(StepResult { loss, grad_norm: self.scalar(self.train, "grad_norm")? })
+        Ok(StepResult {
+            loss,
+            grad_norm: self.scalar(self.train, "grad_norm")?,
+        })
     }
 
     /// Loss of a batch under the present weights.
@@ -152,7 +173,11 @@ impl Session {
         self.exec.run(self.digest)?;
         let mut words = Vec::new();
         for w in self.model.weights() {
-            for name in [w.name.clone(), format!("{}.m", w.name), format!("{}.v", w.name)] {
+            for name in [
+                w.name.clone(),
+                format!("{}.m", w.name),
+                format!("{}.v", w.name),
+            ] {
                 words.extend(self.exec.read_output(self.digest, &name)?);
             }
         }
@@ -179,7 +204,9 @@ impl Session {
     pub fn gradients(&mut self) -> Result<Tensors, Error> {
         let mut out = Vec::new();
         for w in self.model.weights() {
-            let words = self.exec.read_output(self.train, &format!("grad.{}", w.name))?;
+            let words = self
+                .exec
+                .read_output(self.train, &format!("grad.{}", w.name))?;
             out.push((w.name, w.dims, bytemuck::cast_slice(&words).to_vec()));
         }
         Ok(out)
@@ -205,6 +232,8 @@ impl Session {
             }
             true
         })?;
-        Ok(found.unwrap_or_else(|| "the loss is not finite, and a second run of the step does not show where".into()))
+        Ok(found.unwrap_or_else(|| {
+            "the loss is not finite, and a second run of the step does not show where".into()
+        }))
     }
 }

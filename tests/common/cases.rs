@@ -37,29 +37,77 @@ impl Filled {
                 })
                 .collect()
         };
-        let values = case.src.iter().enumerate().map(|(i, (ty, f))| fill(i, ty.shape.elems(), *f)).collect();
-        Filled { case: case.clone(), values }
+        let values = case
+            .src
+            .iter()
+            .enumerate()
+            .map(|(i, (ty, f))| fill(i, ty.shape.elems(), *f))
+            .collect();
+        Filled {
+            case: case.clone(),
+            values,
+        }
+    }
+
+    /// Replaces some elements by what devices treat differently: subnormals, values around the floors,
+    /// zeros of both signs, large values.
+    pub fn roughen(&mut self) {
+        const ROUGH: [u32; 12] = [
+            0x0000_0001,
+            0x8000_0001,
+            0x007f_ffff,
+            0x0080_0000,
+            0x00ff_ffff,
+            0x0100_0000,
+            0x8000_0000,
+            0x2600_0000,
+            0x25ff_ffff,
+            0x0c80_0000,
+            0x0c7f_ffff,
+            0x4b00_0001,
+        ];
+        for (v, (ty, fill)) in self.values.iter_mut().zip(&self.case.src) {
+            if ty.dtype.is_float() && !matches!(fill, Fill::Ids(_)) {
+                for (k, x) in v.iter_mut().enumerate().filter(|(k, _)| k % 5 == 3) {
+                    *x = f32::from_bits(ROUGH[(k / 5) % ROUGH.len()]);
+                }
+            }
+        }
     }
 
     /// The operation on states `x0`, `x1`, …
     pub fn build<'g>(&self, g: &'g Graph) -> Tx<'g> {
-        let src: Vec<Tx> =
-            self.case.src.iter().enumerate().map(|(i, (ty, _))| g.state(&format!("x{i}"), *ty)).collect();
-        g.tx(g.add(self.case.op.clone(), &src.iter().map(|t| t.id).collect::<Vec<_>>()))
+        let src: Vec<Tx> = self
+            .case
+            .src
+            .iter()
+            .enumerate()
+            .map(|(i, (ty, _))| g.state(&format!("x{i}"), *ty))
+            .collect();
+        g.tx(g.add(
+            self.case.op.clone(),
+            &src.iter().map(|t| t.id).collect::<Vec<_>>(),
+        ))
     }
 
     pub fn f64(&self) -> Vec<Tensor> {
         let each = self.case.src.iter().zip(&self.values);
-        each.map(|((ty, _), v)| Tensor::new(ty.shape, v.iter().map(|&x| x as f64).collect())).collect()
+        each.map(|((ty, _), v)| Tensor::new(ty.shape, v.iter().map(|&x| x as f64).collect()))
+            .collect()
     }
 
     /// (operand number, node) of the operands that have a gradient.
     pub fn float_operands<'g>(&self, g: &'g Graph) -> Vec<(usize, Tx<'g>)> {
         let states = g.states();
         (0..self.case.src.len())
-            .filter(|&i| self.case.src[i].0.dtype.is_float() && !matches!(self.case.src[i].1, Fill::Ids(_)))
+            .filter(|&i| {
+                self.case.src[i].0.dtype.is_float() && !matches!(self.case.src[i].1, Fill::Ids(_))
+            })
             .map(|i| {
-                let index = states.iter().position(|s| s.name == format!("x{i}")).expect("declared");
+                let index = states
+                    .iter()
+                    .position(|s| s.name == format!("x{i}"))
+                    .expect("declared");
                 (i, g.tx(g.add(ops::Op::State(index as u32), &[])))
             })
             .collect()
@@ -69,13 +117,24 @@ impl Filled {
     pub fn plan(&self) -> Plan {
         let graph = Graph::new();
         let y = self.build(&graph).id;
-        compile("case", Program { graph, outputs: vec![("y".into(), y)], updates: vec![] }).expect("compiles")
+        compile(
+            "case",
+            Program {
+                graph,
+                outputs: vec![("y".into(), y)],
+                updates: vec![],
+            },
+        )
+        .expect("compiles")
     }
 
     /// The operands' words.
     pub fn words(&self, i: usize) -> Vec<u32> {
         let id = self.case.src[i].0.dtype == DType::U32;
-        self.values[i].iter().map(|&v| if id { v as u32 } else { v.to_bits() }).collect()
+        self.values[i]
+            .iter()
+            .map(|&v| if id { v as u32 } else { v.to_bits() })
+            .collect()
     }
 
     /// Loads a plan, writes the operands.
@@ -95,7 +154,16 @@ impl Filled {
 fn numbers(case: &Case, words: Vec<u32>) -> Vec<f64> {
     let g = Graph::new();
     let integers = Filled::new(case, 0).build(&g).ty().dtype == DType::U32;
-    words.into_iter().map(|w| if integers { w as f64 } else { f32::from_bits(w) as f64 }).collect()
+    words
+        .into_iter()
+        .map(|w| {
+            if integers {
+                w as f64
+            } else {
+                f32::from_bits(w) as f64
+            }
+        })
+        .collect()
 }
 
 fn run(case: &Case, filled: &Filled, plan: Plan) -> Vec<f64> {
@@ -131,7 +199,11 @@ pub fn run_cpu_perturbed(case: &Case, filled: &Filled) -> Vec<(&'static str, Vec
             for (k, other) in isobit::kernels::pointwise::TABLE.iter().enumerate() {
                 // Another operation of the same arity in the place of the first one.
                 let mut expr = (**expr).clone();
-                if k > 3 || expr.code.is_empty() || expr.code[0].op == other.0 || expr.code[0].op.arity() != other.2 {
+                if k > 3
+                    || expr.code.is_empty()
+                    || expr.code[0].op == other.0
+                    || expr.code[0].op.arity() != other.2
+                {
                     continue;
                 }
                 expr.code[0].op = other.0;

@@ -9,7 +9,11 @@ use std::process::{Command, Output};
 
 /// The built program, in a folder of its own.
 pub fn isobit(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_isobit")).args(args).current_dir(dir).output().expect("the program starts")
+    Command::new(env!("CARGO_BIN_EXE_isobit"))
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .expect("the program starts")
 }
 
 /// Standard error as text.
@@ -43,20 +47,34 @@ pub struct Csv {
 
 impl Csv {
     pub fn read(path: &Path) -> Csv {
-        let mut r = csv::Reader::from_path(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let header = r.headers().expect("a header").iter().map(String::from).collect();
-        let rows = r.records().map(|r| r.expect("a row").iter().map(String::from).collect()).collect();
+        let mut r =
+            csv::Reader::from_path(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let header = r
+            .headers()
+            .expect("a header")
+            .iter()
+            .map(String::from)
+            .collect();
+        let rows = r
+            .records()
+            .map(|r| r.expect("a row").iter().map(String::from).collect())
+            .collect();
         Csv { header, rows }
     }
 
     pub fn text(&self, row: usize, column: &str) -> &str {
-        let c = self.header.iter().position(|h| h == column).unwrap_or_else(|| panic!("no column {column}"));
+        let c = self
+            .header
+            .iter()
+            .position(|h| h == column)
+            .unwrap_or_else(|| panic!("no column {column}"));
         &self.rows[row][c]
     }
 
     pub fn number(&self, row: usize, column: &str) -> f64 {
         let t = self.text(row, column);
-        t.parse().unwrap_or_else(|_| panic!("{column} of row {row} is {t:?}"))
+        t.parse()
+            .unwrap_or_else(|_| panic!("{column} of row {row} is {t:?}"))
     }
 }
 
@@ -66,7 +84,11 @@ pub fn tensors(path: &Path) -> HashMap<String, Vec<f32>> {
     let st = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
     st.iter()
         .map(|(name, t)| {
-            let data = t.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let data = t
+                .data()
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
             (name.to_string(), data)
         })
         .collect()
@@ -75,7 +97,11 @@ pub fn tensors(path: &Path) -> HashMap<String, Vec<f32>> {
 /// Relative Frobenius distance.
 pub fn distance(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
-    let d: f64 = a.iter().zip(b).map(|(x, y)| (*x as f64 - *y as f64).powi(2)).sum();
+    let d: f64 = a
+        .iter()
+        .zip(b)
+        .map(|(x, y)| (*x as f64 - *y as f64).powi(2))
+        .sum();
     let n: f64 = b.iter().map(|y| (*y as f64).powi(2)).sum();
     (d / n).sqrt()
 }
