@@ -13,6 +13,7 @@ use crate::train::session::{Programs, Session, StepResult, check_memory};
 use crate::train::weights;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,7 +207,12 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         Some(path) => weights::load(path, &model)?,
         None => model.initial(s.seed),
     };
-    let programs = Programs::compile(&model, &s, extras.dump_grads.is_some())?;
+    let dump = extras.dump_grads.is_some();
+    let compiled = s
+        .schemes
+        .iter()
+        .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
+    let programs = compiled.collect::<Result<Vec<_>, _>>()?;
     let device = first.info().backend;
     let outdir = args
         .outdir
@@ -218,18 +224,23 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         println!("dry run: all is in order; nothing was run or written");
         return Ok(0);
     }
-    prepare_outputs(&outdir, &extras)?;
+    let files: Vec<Extras> = s
+        .schemes
+        .iter()
+        .map(|&x| extras.of(x, s.schemes.len()))
+        .collect();
+    prepare_outputs(&outdir, &files)?;
     catch_signals()?;
-    env::write(&outdir, &first.info(), &data.text, &s, &programs.hashes())?;
+    env::write(&outdir, &first.info(), &data.text, &s, &hashes(&programs))?;
     let mut exec = Some(first);
     let mut summary: Vec<SummaryRow> = Vec::new();
     let mut stopped = false;
-    for &scheme in &s.schemes {
+    for (&scheme, programs) in s.schemes.iter().zip(&programs) {
         // A new executor for each scheme, so that peak memory is counted anew.
         let exec = exec
             .take()
             .map_or_else(|| executor(global).map(|e| e.0), Ok)?;
-        let mut session = Session::new(exec, model, &programs, &weights)?;
+        let mut session = Session::new(exec, model, programs, &weights)?;
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
         let outcome = run(
@@ -238,7 +249,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
             &s,
             &data,
             &mut ledger,
-            &extras,
+            &extras.of(scheme, s.schemes.len()),
             &mut view,
         );
         view.finish();
@@ -251,16 +262,15 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
             break;
         }
     }
-    conclude(&summary, &outdir);
+    conclude(&s, &args.tag, &summary, &outdir);
     Ok(if stopped { 130 } else { 0 })
 }
 
-fn prepare_outputs(outdir: &Path, extras: &Extras) -> Result<(), Error> {
+fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
     // Files inside the output folder wait for the folder; others are checked before anything is made.
-    let wanted = extras
-        .save
+    let wanted = files
         .iter()
-        .chain(extras.dump_grads.iter().map(|d| &d.1));
+        .flat_map(|e| e.save.iter().chain(e.dump_grads.iter().map(|d| &d.1)));
     let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| p.starts_with(outdir));
     outside
         .into_iter()
@@ -272,7 +282,11 @@ fn prepare_outputs(outdir: &Path, extras: &Extras) -> Result<(), Error> {
     files::check_writable(&outdir.join("env.json"))
 }
 
-fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, outdir: &Path) {
+fn hashes(programs: &[Programs]) -> BTreeMap<String, String> {
+    programs.iter().flat_map(|p| p.hashes()).collect()
+}
+
+fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &[Programs], outdir: &Path) {
     let t = &data.text;
     if s.text.is_none() {
         println!(
@@ -297,16 +311,16 @@ fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, ou
         model.parameters(),
         s.batch,
         s.steps,
-        bytes(programs.bytes())
+        bytes(programs.iter().map(|p| p.bytes()).max().unwrap_or(0))
     );
     println!("files: {}", outdir.display());
 }
 
-/// The closing table.
-fn conclude(summary: &[SummaryRow], outdir: &Path) {
+/// The closing table, and what it means.
+fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) {
     println!(
-        "\n{:<8} {:>10} {:>12} {:>14}",
-        "scheme", "ms a step", "memory", "final val loss"
+        "\n{:<8} {:>10} {:>12} {:>14} {:>10}",
+        "scheme", "ms a step", "memory", "final val loss", "swallowed"
     );
     let mut short = false;
     for r in summary {
@@ -314,12 +328,36 @@ fn conclude(summary: &[SummaryRow], outdir: &Path) {
         let ms = r.step_ms.map_or("-".into(), |v| format!("{v:.2}"));
         let loss = r.final_val_loss.map_or("-".into(), |v| format!("{v:.4}"));
         let memory = bytes((r.peak_mem_gib * (1u64 << 30) as f64) as u64);
-        println!("{:<8} {ms:>10} {memory:>12} {loss:>14}", r.scheme);
+        let swallowed = r
+            .swallowed
+            .map_or("-".into(), |v| format!("{:.1}%", 100.0 * v));
+        println!(
+            "{:<8} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
+            r.scheme
+        );
     }
     if short {
         println!(
             "(a step's time leaves out the first 20 steps; this run was too short to have one)"
         );
+    }
+    if let Some(mixed) = summary.iter().find(|r| r.scheme == Scheme::Mixed.name()) {
+        if mixed.swallowed.is_some() {
+            println!(
+                "swallowed: the share of weights whose last counted update is lost if weights are kept in bf16"
+            );
+        } else {
+            println!(
+                "(no swallow count: it is taken every {} steps)",
+                s.ledger.swallow_interval
+            );
+        }
+        if tag.is_empty() && s.steps < s.ledger.gradhist_step as usize {
+            println!(
+                "(no gradient histogram: it is taken at step {})",
+                s.ledger.gradhist_step
+            );
+        }
     }
     println!("\nwritten to {}", outdir.display());
 }
@@ -386,6 +424,14 @@ impl Observer for Terminal {
         self.line(&format!(
             "[{}] step {}: val {:.4} train_ema {:.4}",
             self.scheme, row.step, row.val_loss, row.train_ema
+        ));
+    }
+
+    fn swallowed(&mut self, step: usize, share: f64) {
+        let percent = 100.0 * share;
+        self.line(&format!(
+            "[{}] step {step}: bf16 weights would have swallowed {percent:.1}% of the updates",
+            self.scheme
         ));
     }
 

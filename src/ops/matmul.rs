@@ -151,13 +151,12 @@ fn lower(lw: &mut Lower, id: NodeId) {
     let label = lw.label(id);
     let p = params(m, n, k, batch, ta, tb);
     let chunks = if batch == 1 { k.div_ceil(p.at(3)) } else { 1 };
+    let out = lw.out_wide(id);
     if chunks <= 1 {
-        let out = lw.out(id);
         lw.step(&GEMM, p, &[a, b], &[out], &label);
     } else {
         let parts = lw.scratch(Type::f32(&[chunks, m * n]), &label);
         lw.step(&GEMM, p, &[a, b], &[parts], &label);
-        let out = lw.out(id);
         lw.step(
             &GEMM_TREE,
             Params::new(&[(m * n) as u32, chunks as u32]),
@@ -166,4 +165,5 @@ fn lower(lw: &mut Lower, id: NodeId) {
             &label,
         );
     }
+    lw.narrow(id, out);
 }

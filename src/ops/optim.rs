@@ -8,7 +8,8 @@ use crate::kernels::optim::{ADAMW as KERNEL, HYPER};
 /// (w, m, v, g, hyper[8], scale[1], norm[1]) -> the new w, m or v.
 pub static ADAMW: OpDef = OpDef {
     name: "adamw",
-    numeric: Numeric::Guard,
+    // Its arithmetic is f32 whatever the storage: pure bf16 keeps weights and moments narrow.
+    numeric: Numeric::Follow,
     infer: |_, src| {
         arity(src, 7)?;
         need(

@@ -189,7 +189,11 @@ fn lower(lw: &mut Lower, id: NodeId) {
             }
         };
     }
-    expr.code.push(Instr { op, args });
+    expr.code.push(Instr {
+        op,
+        args,
+        round: node.ty.dtype,
+    });
     lw.pointwise(id, &operands, expr);
 }
 

@@ -30,10 +30,11 @@ impl Filled {
         let fill = |i: usize, n: usize, f: Fill| {
             let mut s = Stream::new(seed, i as u32);
             (0..n)
-                .map(|_| match f {
+                .map(|k| match f {
                     Fill::Normal(scale) => (s.normal() * scale) as f32,
                     Fill::Uniform(a, b) => (a + (b - a) * s.unit()) as f32,
                     Fill::Ids(bound) => s.below(bound as u64) as f32,
+                    Fill::Ascending(a, step) => (a + step * k as f64) as f32,
                 })
                 .collect()
         };
@@ -67,7 +68,7 @@ impl Filled {
             0x4b00_0001,
         ];
         for (v, (ty, fill)) in self.values.iter_mut().zip(&self.case.src) {
-            if ty.dtype.is_float() && !matches!(fill, Fill::Ids(_)) {
+            if ty.dtype.is_float() && !matches!(fill, Fill::Ids(_) | Fill::Ascending(..)) {
                 for (k, x) in v.iter_mut().enumerate().filter(|(k, _)| k % 5 == 3) {
                     *x = f32::from_bits(ROUGH[(k / 5) % ROUGH.len()]);
                 }
