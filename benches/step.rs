@@ -1,4 +1,4 @@
-//! Where a training step's time goes on the CPU executor: `cargo bench --bench step [-- PRESET [mixed]]`.
+//! Where a training step's time goes on the CPU executor: `cargo bench --bench step [-- PRESET [mixed] [steps]]`.
 //!
 //! Medians over repeated steps, by kernel, with the share of the whole.
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 fn main() {
     let preset = match std::env::args()
         .skip(1)
-        .find(|a| !a.starts_with('-') && a != "mixed")
+        .find(|a| !a.starts_with('-') && a != "mixed" && a != "steps")
         .as_deref()
     {
         Some("seed4") => Preset::Seed,
@@ -63,6 +63,12 @@ fn main() {
         let e = kernels.entry(step.kernel.name).or_default();
         *e = (e.0 + 1, e.1 + ms);
         total += ms;
+    }
+    if std::env::args().any(|a| a == "steps") {
+        for (i, step) in plan.steps.iter().enumerate() {
+            let ms = median(runs.iter().map(|r| r[i]).collect());
+            println!("{ms:>8.3} ms  {}", isobit::plan::print::step(step));
+        }
     }
     let whole = median(runs.iter().map(|r| r.iter().sum()).collect());
     println!(

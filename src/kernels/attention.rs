@@ -13,7 +13,7 @@ use super::lanes::{max2, tree};
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
 use super::order::KEY_BLOCK;
 use super::{KernelDef, Params, View, ViewMut, read, write};
-use crate::dtype::DType;
+use crate::dtype::{DType, bf16_to_f32, f32_to_bf16};
 use rayon::prelude::*;
 
 /// `qkv[b, t, 3c] -> y[b, t, c], lse[b, h, t]`. Rows of qkv hold q, k, v, each h heads of c/h. Uniform
@@ -74,7 +74,12 @@ impl Dims {
     /// A probability or score gradient as an operand: rounded to the operands' type, floored.
     #[inline(always)]
     fn operand(&self, x: f32) -> f32 {
-        floor_to(self.dtype.round(x), self.floor())
+        // Both roundings and a select, so that the loop over keys is vectorised.
+        let narrow = bf16_to_f32(f32_to_bf16(x));
+        floor_to(
+            if self.dtype == DType::Bf16 { narrow } else { x },
+            self.floor(),
+        )
     }
 
     /// Operands below this count as zero.

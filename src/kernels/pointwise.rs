@@ -29,6 +29,8 @@ pub enum PwOp {
     Gt,
     /// b where a is not 0, else c.
     Select,
+    /// a: carries a rounding.
+    Copy,
     /// -a
     Neg,
     /// |a|
@@ -61,6 +63,7 @@ pub const TABLE: &[(PwOp, &str, usize, &str)] = &[
     (PwOp::Min, "min", 2, "min2($0, $1)"),
     (PwOp::Gt, "gt", 2, "select(0.0, 1.0, $0 > $1)"),
     (PwOp::Select, "select", 3, "select($2, $1, $0 != 0.0)"),
+    (PwOp::Copy, "copy", 1, "$0"),
     (PwOp::Neg, "neg", 1, "ftz(-$0)"),
     (PwOp::Abs, "abs", 1, "abs($0)"),
     (PwOp::Exp, "exp", 1, "exp_($0)"),
@@ -117,6 +120,32 @@ pub struct Expr {
     pub consts: Vec<u32>,
     /// Instructions in order. None at all: the result is the first register (a conversion).
     pub code: Vec<Instr>,
+}
+
+impl Expr {
+    /// One repeated constant.
+    pub fn constant(bits: u32) -> Expr {
+        Expr {
+            consts: vec![bits],
+            ..Expr::default()
+        }
+    }
+
+    /// Its one input, converted. Narrowing is an instruction, so that it survives fusion; widening is
+    /// exact and needs none.
+    pub fn convert(to: DType) -> Expr {
+        let copy = Instr {
+            op: PwOp::Copy,
+            args: [0; 3],
+            round: to,
+        };
+        let code = if to.is_low() { vec![copy] } else { vec![] };
+        Expr {
+            inputs: 1,
+            consts: vec![],
+            code,
+        }
+    }
 }
 
 /// How input `j` of a pointwise kernel is read: element `(i / div) % len` for output element `i`.
@@ -322,6 +351,7 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
                 *o = if x != 0.0 { y } else { z };
             }
         }
+        PwOp::Copy => out.copy_from_slice(a),
         PwOp::Neg => one(a, out, |x| math::ftz(-x)),
         PwOp::Abs => one(a, out, f32::abs),
         PwOp::Exp => one(a, out, math::exp),
@@ -331,6 +361,12 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
         PwOp::Sqrt => one(a, out, math::sqrt),
         PwOp::Rsqrt => one(a, out, math::rsqrt),
         PwOp::Gelu => one(a, out, math::gelu),
-        PwOp::GeluGrad => two(a, b, out, |x, g| math::ftz(math::gelu_grad(x) * g)),
+        PwOp::GeluGrad => {
+            // Two loops: in one, the derivative is not vectorised.
+            one(a, out, math::gelu_grad);
+            out.iter_mut()
+                .zip(b)
+                .for_each(|(o, &g)| *o = math::ftz(*o * g));
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::passes::lower::{Lower, Operand};
 use crate::shape::Shape;
 
 /// One definition an operation, in the order of the kernel table.
-pub static DEFS: [OpDef; 18] = [
+pub static DEFS: [OpDef; 19] = [
     binary("add", Numeric::Follow, |_, g| vec![Some(g), Some(g)]),
     binary("sub", Numeric::Follow, |_, g| vec![Some(g), Some(-g)]),
     binary("mul", Numeric::Follow, |y, g| {
@@ -40,6 +40,7 @@ pub static DEFS: [OpDef; 18] = [
             Some(y.src(0).select(zero, g)),
         ]
     }),
+    pw("copy", Numeric::Follow, |_, g| vec![Some(g)]),
     pw("neg", Numeric::Follow, |_, g| vec![Some(-g)]),
     pw("abs", Numeric::Follow, |y, g| {
         let positive = y.src(0).gt(g.constant(0.0));
@@ -139,6 +140,7 @@ pub fn scalar(op: PwOp, a: f64, b: f64, c: f64) -> f64 {
                 c
             }
         }
+        PwOp::Copy => a,
         PwOp::Neg => -a,
         PwOp::Abs => a.abs(),
         PwOp::Exp => a.exp(),
@@ -220,14 +222,8 @@ pub static CAST: OpDef = OpDef {
         let node = lw.node(id);
         let operand = lw.operand(node.src[0]);
         let expr = match operand {
-            Operand::Buf { .. } => Expr {
-                inputs: 1,
-                ..Expr::default()
-            },
-            Operand::Const(bits) => Expr {
-                consts: vec![bits],
-                ..Expr::default()
-            },
+            Operand::Buf { .. } => Expr::convert(node.ty.dtype),
+            Operand::Const(bits) => Expr::constant(bits),
         };
         lw.pointwise(id, &[operand], expr);
     },

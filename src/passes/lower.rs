@@ -178,10 +178,7 @@ impl<'g> Lower<'g> {
         let node = self.g.node(id);
         let label = self.g.label(id);
         if let Some(bits) = self.constant_below(id) {
-            let expr = Expr {
-                consts: vec![bits],
-                ..Expr::default()
-            };
+            let expr = Expr::constant(bits);
             self.pointwise(id, &[Operand::Const(bits)], expr);
             return self.bufs[&id];
         }
@@ -289,10 +286,7 @@ impl<'g> Lower<'g> {
     pub fn narrow(&mut self, id: NodeId, wide: BufId) {
         if self.ty(id).dtype.is_low() {
             let len = self.ty(id).shape.elems();
-            let expr = Expr {
-                inputs: 1,
-                ..Expr::default()
-            };
+            let expr = Expr::convert(self.ty(id).dtype);
             self.pointwise(
                 id,
                 &[Operand::Buf {
@@ -402,14 +396,7 @@ impl<'g> Lower<'g> {
                 &label,
             );
             let len = from.shape.elems();
-            let p = params(
-                len,
-                &[(1, len)],
-                Expr {
-                    inputs: 1,
-                    ..Expr::default()
-                },
-            );
+            let p = params(len, &[(1, len)], Expr::convert(DType::F32));
             self.step(&POINTWISE, p, &[x], &[wide], &label);
             x = wide;
         }

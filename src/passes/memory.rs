@@ -5,8 +5,8 @@
 
 use crate::plan::{BufId, Class, Plan};
 
-/// Gives every buffer its slot.
-pub fn assign_slots(mut plan: Plan) -> Plan {
+/// Gives every buffer its slot; without `share`, one of its own.
+pub fn assign_slots(mut plan: Plan, share: bool) -> Plan {
     let mut last = vec![usize::MAX; plan.bufs.len()];
     for (n, s) in plan.steps.iter().enumerate() {
         s.reads
@@ -34,7 +34,7 @@ pub fn assign_slots(mut plan: Plan) -> Plan {
         dead.sort();
         dead.dedup();
         for d in dead {
-            if plan.bufs[d.0 as usize].class == Class::Temp && last[d.0 as usize] == n {
+            if plan.bufs[d.0 as usize].class == Class::Temp && last[d.0 as usize] == n && share {
                 free.push(plan.bufs[d.0 as usize].slot);
             }
         }

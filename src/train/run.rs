@@ -77,7 +77,8 @@ impl Data {
         Ok(Data { text, train, val })
     }
 
-    fn batches(&self, s: &Settings) -> Batches {
+    /// The training batches, from the first on.
+    pub fn batches(&self, s: &Settings) -> Batches {
         match &self.train {
             Some(o) => Batches::Rows(o.clone(), 0),
             None => Batches::stream(
