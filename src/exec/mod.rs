@@ -1,6 +1,7 @@
 //! Executors: they see plans, never graphs.
 
 pub mod cpu;
+pub mod wgpu;
 pub mod wgsl;
 
 use crate::plan::{BufId, Plan, Step};
