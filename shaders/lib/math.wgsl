@@ -1,9 +1,11 @@
+//#include lib/fence.wgsl
 // Scalar f32 math whose bits do not depend on the device: the twin, operation by
 // operation, of src/kernels/math.rs, which defines the bits and states error
 // bounds, edge cases and the sources of the polynomials.
 //
 // An include file. The including shader declares `var<uniform> P` with a struct
-// whose first field is `zero: u32`, which must be 0 at run time.
+// whose first field is `zero: u32`, which must be 0 at run time. `fence` and `rn`
+// are in fence.wgsl.
 //
 // Rules of this file:
 // * One rounded operation per `fence`: a compiler can neither contract nor
@@ -18,12 +20,6 @@
 //   only, in `guess_div` and `guess_sqrt`, and integers make the result exact.
 // * No integer above 2^24 is converted to float (one driver rounds that wrongly).
 
-// Bits of 2^-125 (results below it are +0) and the floors of math.rs.
-const FTZ_LIMIT: u32 = 0x01000000u;
-const FLOOR_F32_OPERAND: u32 = 0x26000000u; // 2^-51
-const FLOOR_BF16_OPERAND: u32 = 0x24000000u; // 2^-55
-const FLOOR_SUM: u32 = 0x0c800000u; // 2^-102
-
 const MATH_ABS: u32 = 0x7fffffffu;
 const MATH_SIGN: u32 = 0x80000000u;
 const MATH_INF: u32 = 0x7f800000u;
@@ -36,26 +32,6 @@ const MATH_ERF_CLAMP: u32 = 0x4115c28fu; // 9.36
 const MATH_2_SQRT_PI: f32 = 1.1283792; // 2 / sqrt(pi)
 const MATH_SQRT_2: f32 = 1.4142135;
 const MATH_INV_SQRT_2PI: f32 = 0.3989423;
-
-// Rounding barrier: the value must exist as 32 bits.
-fn fence(x: f32) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x) ^ P.zero);
-}
-
-fn floor_to(x: f32, limit_bits: u32) -> f32 {
-    let u = bitcast<u32>(x);
-    return bitcast<f32>(select(u, 0u, (u & MATH_ABS) < limit_bits));
-}
-
-fn ftz(x: f32) -> f32 {
-    return floor_to(x, FTZ_LIMIT);
-}
-
-// Fence and flush in one.
-fn rn(x: f32) -> f32 {
-    let u = bitcast<u32>(x) ^ P.zero;
-    return bitcast<f32>(select(u, 0u, (u & MATH_ABS) < FTZ_LIMIT));
-}
 
 // a * b + c with both roundings.
 fn math_mad(a: f32, b: f32, c: f32) -> f32 {

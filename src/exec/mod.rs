@@ -1,6 +1,8 @@
 //! Executors: they see plans, never graphs.
 
 pub mod cpu;
+pub mod wgpu;
+pub mod wgsl;
 
 use crate::plan::{BufId, Plan, Step};
 use std::sync::Arc;

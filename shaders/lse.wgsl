@@ -1,0 +1,25 @@
+//#include lib/grid.wgsl
+//#include lib/exponentials.wgsl
+// Log of the sum of exponentials of rows of c.
+
+@compute @workgroup_size(ROW_GROUP)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) li: u32,
+) {
+    let first_row = flat(wid, nwg) * ROW_SLOTS;
+    if first_row >= P.rows {
+        return;
+    }
+    let slot = li / ROW_MEMBERS;
+    let member = li % ROW_MEMBERS;
+    // Rows past the end repeat the last one and are not stored.
+    let there = first_row + slot < P.rows;
+    let row = min(first_row + slot, P.rows - 1u);
+    let at = row * P.c;
+    let s = max_and_sum(at, slot, member);
+    if there && member == 0u {
+        st_lse(row, rn(s.x + log_(s.y)));
+    }
+}

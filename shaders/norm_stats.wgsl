@@ -1,0 +1,26 @@
+//#include lib/grid.wgsl
+//#include lib/norm.wgsl
+// Mean and 1 / sqrt(variance + eps) of rows of c.
+
+@compute @workgroup_size(ROW_GROUP)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) li: u32,
+) {
+    let first_row = flat(wid, nwg) * ROW_SLOTS;
+    if first_row >= P.rows {
+        return;
+    }
+    let slot = li / ROW_MEMBERS;
+    let member = li % ROW_MEMBERS;
+    // Rows past the end repeat the last one and are not stored.
+    let there = first_row + slot < P.rows;
+    let row = min(first_row + slot, P.rows - 1u);
+    let at = row * P.c;
+    let s = stats(at, slot, member);
+    if there && member == 0u {
+        st_mean(row, s.x);
+        st_rstd(row, s.y);
+    }
+}

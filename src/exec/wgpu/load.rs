@@ -1,0 +1,315 @@
+//! Loading a plan: everything is checked first, then everything is allocated, then it is recorded.
+
+use super::super::wgsl::{self, Shader};
+use super::super::{ExecError, ProgramId, bytes, cpu::free_memory, same_len};
+use super::adapter::Backend;
+use super::buffers::{Slab, bytes_for};
+use super::health::{Refused, scoped};
+use super::limits;
+use super::pipelines::{Builder, Facts, Key, Ready, prepare};
+use super::submit::{self, Launch};
+use super::{Loaded, Place, Wgpu};
+use crate::plan::{Class, Plan};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A step on its way to a launch.
+struct Prepared {
+    key: Key,
+    workgroups: u64,
+    facts: Facts,
+}
+
+impl Wgpu {
+    pub(super) fn load_plan(&mut self, plan: Arc<Plan>) -> Result<ProgramId, ExecError> {
+        let loading = format!("while program {} was loaded", plan.name);
+        self.health.check().map_err(|t| self.failed(t, &loading))?;
+        let title = self.found.title();
+        limits::buffers(&plan, &self.found.limits, &title).map_err(ExecError::Device)?;
+        let (steps, new) = self.prepare_steps(&plan)?;
+        let sizes = self.check_memory(&plan, &steps)?;
+        self.build_pipelines(&plan, &steps, new)?;
+        let (places, slots, states) = self.allocate(&plan, sizes.total)?;
+        let launches = self.record(&plan, &steps, &places, &slots, &states, sizes.uniforms);
+        let launches = launches.map_err(|why| {
+            ExecError::Device(format!("{title} refused a bind group {loading}: {why}"))
+        })?;
+        // From here on nothing fails.
+        for s in states {
+            self.names.insert(s.label.clone(), self.states.len());
+            self.states.push(s);
+        }
+        self.memory.allocated += sizes.total;
+        self.memory.peak = self.memory.peak.max(self.memory.allocated);
+        self.programs.push(Loaded {
+            plan,
+            places,
+            slots,
+            launches,
+        });
+        Ok(ProgramId(self.programs.len() - 1))
+    }
+
+    /// Generates, parses and checks the shaders; returns those that are new.
+    fn prepare_steps(
+        &self,
+        plan: &Plan,
+    ) -> Result<(Vec<Prepared>, Vec<(Key, Ready)>), ExecError> {
+        let shaders: Vec<(Key, u64)> = plan
+            .steps
+            .iter()
+            .map(|s| {
+                let shader: Shader = wgsl::shader(s, plan, self.options);
+                let workgroups = wgsl::workgroups(s, plan, self.options);
+                (Key::new(&shader, s), workgroups)
+            })
+            .collect();
+        // One step that stands for each new shader.
+        let mut first: HashMap<&Key, usize> = HashMap::new();
+        for (n, (key, _)) in shaders.iter().enumerate() {
+            if self.pipelines.get(key).is_none() {
+                first.entry(key).or_insert(n);
+            }
+        }
+        let mut order: Vec<usize> = first.into_values().collect();
+        order.sort_unstable();
+        let ready: Result<Vec<(Key, Ready)>, ExecError> = order
+            .par_iter()
+            .map(|&n| {
+                let key = &shaders[n].0;
+                let ready = prepare(key).map_err(|why| {
+                    let at = submit::place(plan, n..n + 1);
+                    ExecError::Device(format!("the shader {at} is wrong: {why}"))
+                })?;
+                Ok((key.clone(), ready))
+            })
+            .collect();
+        let new = ready?;
+        let facts: HashMap<&Key, Facts> = new.iter().map(|(k, r)| (k, r.facts)).collect();
+        let mut steps = Vec::with_capacity(shaders.len());
+        for (n, (key, workgroups)) in shaders.into_iter().enumerate() {
+            let known = facts.get(&key).copied();
+            let known = known.or_else(|| self.pipelines.get(&key).map(|b| b.0.facts));
+            let facts = known.expect("every shader is new or built");
+            let step = &plan.steps[n];
+            limits::step(step, &facts, workgroups, &self.found.limits).map_err(|why| {
+                let at = submit::place(plan, n..n + 1);
+                let title = self.found.title();
+                ExecError::Device(format!("{title} cannot run the kernel {at}: {why}"))
+            })?;
+            steps.push(Prepared {
+                key,
+                workgroups,
+                facts,
+            });
+        }
+        drop(facts);
+        Ok((steps, new))
+    }
+
+    /// What will be allocated; on a software GPU it must be free.
+    fn check_memory(&self, plan: &Plan, steps: &[Prepared]) -> Result<Sizes, ExecError> {
+        let states = plan.states().filter(|b| !self.names.contains_key(&b.name));
+        let slots: u64 = match self.guards {
+            true => plan
+                .bufs
+                .iter()
+                .filter(|b| b.class != Class::State)
+                .map(|b| bytes_for(b.words() as u64, true))
+                .sum(),
+            false => plan.slots.iter().map(|&w| bytes_for(w as u64, false)).sum(),
+        };
+        let states: u64 = states
+            .map(|b| bytes_for(b.words() as u64, self.guards))
+            .sum();
+        let align = self.device.limits().min_uniform_buffer_offset_alignment as u64;
+        let uniforms = steps
+            .iter()
+            .zip(&plan.steps)
+            .map(|(p, s)| limits::uniform_bytes(s, p.facts.uniform_bytes).next_multiple_of(align))
+            .sum();
+        let total = slots + states + uniforms;
+        // Real GPUs do not tell what is free; there the allocation itself answers.
+        let have = if self.found.software {
+            free_memory()
+        } else {
+            u64::MAX
+        };
+        if total > have {
+            return Err(ExecError::Memory {
+                what: format!("the {} program", plan.name),
+                device: self.found.title(),
+                need: total,
+                have,
+            });
+        }
+        Ok(Sizes { total, uniforms })
+    }
+
+    fn build_pipelines(
+        &mut self,
+        plan: &Plan,
+        steps: &[Prepared],
+        new: Vec<(Key, Ready)>,
+    ) -> Result<(), ExecError> {
+        let builder = Builder {
+            device: &self.device,
+            belt: self.belt,
+            // GL has one context, whose lock gives up after 6 s.
+            parallel: self.found.backend != Backend::Gl,
+        };
+        let keys: Vec<Key> = new.iter().map(|(k, _)| k.clone()).collect();
+        self.pipelines.build(&builder, new).map_err(|(i, why)| {
+            let n = steps.iter().position(|s| s.key == keys[i]).unwrap_or(0);
+            let at = submit::place(plan, n..n + 1);
+            let title = self.found.title();
+            match self.health.check() {
+                Err(t) => self.failed(t, &at),
+                Ok(()) => ExecError::Device(format!("{title} refused the shader {at}: {why}")),
+            }
+        })
+    }
+
+    /// Allocates slots and new states.
+    #[allow(clippy::type_complexity)]
+    fn allocate(
+        &self,
+        plan: &Plan,
+        total: u64,
+    ) -> Result<(Vec<Place>, Vec<Slab>, Vec<Slab>), ExecError> {
+        let mut places = Vec::with_capacity(plan.bufs.len());
+        let (mut slots, mut states): (Vec<(String, u64)>, Vec<(String, u64)>) = if self.guards {
+            (vec![], vec![])
+        } else {
+            let slot = |(i, w): (usize, &usize)| (format!("slot {i}"), *w as u64);
+            (plan.slots.iter().enumerate().map(slot).collect(), vec![])
+        };
+        for b in &plan.bufs {
+            let words = b.words() as u64;
+            places.push(match (b.class, self.names.get(&b.name)) {
+                (Class::State, Some(&i)) => {
+                    same_len(&b.name, b.words(), self.states[i].words as usize)?;
+                    Place::State(i)
+                }
+                (Class::State, None) => {
+                    states.push((b.name.clone(), words));
+                    Place::State(self.states.len() + states.len() - 1)
+                }
+                _ if self.guards => {
+                    slots.push((b.name.clone(), words));
+                    Place::Slot(slots.len() - 1)
+                }
+                _ => Place::Slot(b.slot),
+            });
+        }
+        let make = |list: Vec<(String, u64)>| -> Vec<Slab> {
+            let make = |(label, words)| Slab::new(&self.device, label, words, self.guards);
+            list.into_iter().map(make).collect()
+        };
+        let made = scoped(&self.device, || (make(slots), make(states)));
+        let (slots, states) = made.map_err(|refused| {
+            let why = match refused {
+                Refused::Memory => {
+                    "has not that much free; take a smaller model, batch or block".to_string()
+                }
+                Refused::Call(why) => format!("refused: {why}"),
+            };
+            ExecError::Device(format!(
+                "the {} program needs {} of memory, {} {why}",
+                plan.name,
+                bytes(total),
+                self.found.title()
+            ))
+        })?;
+        if self.guards {
+            slots
+                .iter()
+                .chain(&states)
+                .for_each(|s| s.arm(&self.queue));
+        }
+        Ok((places, slots, states))
+    }
+
+    /// Makes the uniform blocks, the bind groups and the launches.
+    fn record(
+        &self,
+        plan: &Plan,
+        steps: &[Prepared],
+        places: &[Place],
+        slots: &[Slab],
+        states: &[Slab],
+        uniforms: u64,
+    ) -> Result<Vec<Launch>, String> {
+        let device = &self.device;
+        let align = device.limits().min_uniform_buffer_offset_alignment as u64;
+        let slab = |b: crate::plan::BufId| match places[b.0 as usize] {
+            Place::Slot(i) => &slots[i],
+            Place::State(i) => self
+                .states
+                .get(i)
+                .unwrap_or_else(|| &states[i - self.states.len()]),
+        };
+        let mut contents: Vec<u32> = Vec::with_capacity((uniforms / 4) as usize);
+        let made = scoped(device, || {
+            let block = device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size: uniforms.max(16),
+                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            let mut launches = Vec::with_capacity(steps.len());
+            for (p, s) in steps.iter().zip(&plan.steps) {
+                let size = limits::uniform_bytes(s, p.facts.uniform_bytes);
+                let offset = 4 * contents.len() as u64;
+                contents.extend(&s.params.words);
+                contents.resize(((offset + size.next_multiple_of(align)) / 4) as usize, 0);
+                let uniform = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &block,
+                    offset,
+                    size: wgpu::BufferSize::new(size),
+                });
+                let storage = s.reads.iter().chain(&s.writes).map(|&b| {
+                    let words = plan.buf(b).words() as u64;
+                    slab(b).binding(words, self.guards)
+                });
+                let entries: Vec<wgpu::BindGroupEntry> = std::iter::once(uniform)
+                    .chain(storage)
+                    .enumerate()
+                    .map(|(i, resource)| wgpu::BindGroupEntry {
+                        binding: i as u32,
+                        resource,
+                    })
+                    .collect();
+                let (built, layout) = self.pipelines.get(&p.key).expect("built before");
+                let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+                    label: None,
+                    layout,
+                    entries: &entries,
+                });
+                launches.push(Launch::new(
+                    built.pipeline.clone(),
+                    group,
+                    p.workgroups,
+                    self.found.limits.workgroups,
+                    submit::work(s, plan),
+                ));
+            }
+            self.queue
+                .write_buffer(&block, 0, bytemuck::cast_slice(&contents));
+            launches
+        });
+        made.map_err(|refused| match refused {
+            Refused::Memory => "out of memory".into(),
+            Refused::Call(why) => why,
+        })
+    }
+}
+
+/// Bytes of a program.
+struct Sizes {
+    /// All of it.
+    total: u64,
+    /// Its uniform blocks.
+    uniforms: u64,
+}

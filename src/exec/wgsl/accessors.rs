@@ -1,0 +1,142 @@
+//! Bindings and their accessors, so that bodies need not know how elements are stored:
+//!
+//! * `ld_x(i)`, `st_x(i, v)`: element `i` as a number, or as a word where the binding holds words;
+//! * `raw_x(i)`, `put_x(i, u)`: word `i` as it lies in memory;
+//! * `ldw_x(at)`, `stw_x(at, v, there)` in the attention kernels: the elements that the components of
+//!   `at` name, one or several at once; only those that are `there` are stored.
+//!
+//! Every buffer is declared as words: a raw copy then never passes through a float register.
+
+use crate::dtype::DType;
+use crate::kernels::Access;
+use crate::plan::{Plan, Step};
+use std::fmt::Write;
+
+/// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors.
+pub fn declare(step: &Step, plan: &Plan, width: Option<usize>) -> String {
+    let mut out = String::from("@group(0) @binding(0) var<uniform> P: Params;\n");
+    for (i, b) in bindings(step, plan).iter().enumerate() {
+        let mode = if b.access == Access::Read {
+            "read"
+        } else {
+            "read_write"
+        };
+        let name = &b.name;
+        let _ = writeln!(
+            out,
+            "@group(0) @binding({}) var<storage, {mode}> b_{name}: array<u32>;",
+            i + 1
+        );
+        let _ = writeln!(
+            out,
+            "fn raw_{name}(i: u32) -> u32 {{ return b_{name}[i]; }}"
+        );
+        out.push_str(&load(b));
+        if b.access != Access::Read {
+            let _ = writeln!(out, "fn put_{name}(i: u32, u: u32) {{ b_{name}[i] = u; }}");
+            out.push_str(&store(b));
+        }
+        if let Some(width) = width {
+            out.push_str(&wide(b, width));
+        }
+    }
+    out
+}
+
+/// A binding of a step.
+struct Bound {
+    name: String,
+    access: Access,
+    float: bool,
+    dtype: DType,
+    row: usize,
+}
+
+/// The bindings of a step, reads first; a pointwise kernel has as many inputs as its step reads.
+fn bindings(step: &Step, plan: &Plan) -> Vec<Bound> {
+    let kernel = step.kernel.bindings;
+    let reads: Vec<_> = kernel.iter().filter(|b| b.access == Access::Read).collect();
+    let writes = kernel.iter().filter(|b| b.access != Access::Read);
+    let variadic = step.params.expr.is_some();
+    let read = step.reads.iter().enumerate().map(|(i, id)| {
+        if variadic {
+            (format!("{}{i}", reads[0].name), reads[0], id)
+        } else {
+            (reads[i].name.to_string(), reads[i], id)
+        }
+    });
+    let write = writes
+        .zip(&step.writes)
+        .map(|(b, id)| (b.name.to_string(), b, id));
+    read.chain(write)
+        .map(|(name, b, id)| {
+            let ty = plan.buf(*id).ty;
+            Bound {
+                name,
+                access: b.access,
+                float: b.float,
+                dtype: ty.dtype,
+                row: ty.shape.row(),
+            }
+        })
+        .collect()
+}
+
+fn load(b: &Bound) -> String {
+    let name = &b.name;
+    if !b.float {
+        return format!("fn ld_{name}(i: u32) -> u32 {{ return b_{name}[i]; }}\n");
+    }
+    if b.dtype != DType::Bf16 {
+        return format!("fn ld_{name}(i: u32) -> f32 {{ return bitcast<f32>(b_{name}[i]); }}\n");
+    }
+    // Packed rows are padded to an even number of elements.
+    let (word, half) = if b.row.is_multiple_of(2) {
+        ("i / 2u".to_string(), "i % 2u".to_string())
+    } else {
+        let (row, words) = (b.row, b.row.div_ceil(2));
+        (
+            format!("i / {row}u * {words}u + i % {row}u / 2u"),
+            format!("i % {row}u % 2u"),
+        )
+    };
+    format!("fn ld_{name}(i: u32) -> f32 {{ return unpack_bf16(b_{name}[{word}], {half}); }}\n")
+}
+
+fn store(b: &Bound) -> String {
+    let name = &b.name;
+    if b.float {
+        assert_eq!(b.dtype, DType::F32, "packed results need their own kernels");
+        format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>(v); }}\n")
+    } else {
+        format!("fn st_{name}(i: u32, v: u32) {{ b_{name}[i] = v; }}\n")
+    }
+}
+
+fn wide(b: &Bound, width: usize) -> String {
+    let name = &b.name;
+    let parts: &[&str] = if width == 1 {
+        &[""]
+    } else {
+        &[".x", ".y", ".z", ".w"]
+    };
+    if b.access == Access::Read {
+        let loads: Vec<String> = parts.iter().map(|c| format!("ld_{name}(at{c})")).collect();
+        return format!(
+            "fn ldw_{name}(at: Index) -> Wide {{ return Wide({}); }}\n",
+            loads.join(", ")
+        );
+    }
+    let stores: String = parts
+        .iter()
+        .map(|c| format!(" if there{c} {{ st_{name}(at{c}, v{c}); }}"))
+        .collect();
+    format!("fn stw_{name}(at: Index, v: Wide, there: Mask) {{{stores} }}\n")
+}
+
+/// Whether a step reads packed elements (its text then includes their unpacking).
+pub fn reads_packed(step: &Step, plan: &Plan) -> bool {
+    bindings(step, plan)
+        .iter()
+        .any(|b| b.float && b.dtype == DType::Bf16)
+}

@@ -1,0 +1,82 @@
+//! The shader files and their include directive: a line `//#include lib/x.wgsl` stands for that file,
+//! once in a text, however often it is named.
+
+macro_rules! embed {
+    ($($name:literal)*) => {
+        /// The files of `shaders/`.
+        pub const NAMES: &[&str] = &[$($name),*];
+
+        fn text(name: &str) -> &'static str {
+            match name {
+                $($name => include_str!(concat!("../../../shaders/", $name)),)*
+                _ => panic!("there is no shader file {name}"),
+            }
+        }
+    };
+}
+
+embed! {
+    "adamw.wgsl"
+    "attention.wgsl"
+    "attention_grad.wgsl"
+    "copy.wgsl"
+    "digest.wgsl"
+    "gather.wgsl"
+    "gather_grad.wgsl"
+    "gemm.wgsl"
+    "gemm_registers.wgsl"
+    "gemm_small.wgsl"
+    "gemm_tree.wgsl"
+    "lse.wgsl"
+    "norm_dx.wgsl"
+    "norm_fwd.wgsl"
+    "norm_stats.wgsl"
+    "pointwise.wgsl"
+    "random_bits.wgsl"
+    "reduce.wgsl"
+    "row_order.wgsl"
+    "softmax.wgsl"
+    "softmax_grad.wgsl"
+    "xent.wgsl"
+    "xent_grad.wgsl"
+    "lib/attention.wgsl"
+    "lib/bf16.wgsl"
+    "lib/exponentials.wgsl"
+    "lib/fence.wgsl"
+    "lib/gemm.wgsl"
+    "lib/grid.wgsl"
+    "lib/math.wgsl"
+    "lib/narrow.wgsl"
+    "lib/norm.wgsl"
+    "lib/reduce.wgsl"
+    "lib/rng.wgsl"
+    "lib/rows.wgsl"
+    "lib/rows_serial.wgsl"
+    "lib/wide.wgsl"
+    "lib/zero.wgsl"
+    "lib/zero_off.wgsl"
+}
+
+/// A file with its includes in place. `swaps` are pairs (file, file that stands in for it).
+pub fn expand(name: &str, swaps: &[(&'static str, &'static str)]) -> String {
+    let mut out = String::new();
+    append(name, swaps, &mut Vec::new(), &mut out);
+    out
+}
+
+fn append(name: &str, swaps: &[(&str, &'static str)], seen: &mut Vec<String>, out: &mut String) {
+    let name = swaps.iter().find(|s| s.0 == name).map_or(name, |s| s.1);
+    if seen.iter().any(|s| s == name) {
+        return;
+    }
+    seen.push(name.to_string());
+    for line in text(name).lines() {
+        match line.strip_prefix("//#include ") {
+            Some(file) => append(file.trim(), swaps, seen, out),
+            None => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Which file runs a step, and how many workgroups of it. Choices depend on shapes and on the kind of
+//! device, and are made for speed alone.
+
+use super::Options;
+use crate::kernels::order::KEY_BLOCK;
+use crate::kernels::{Params, digest, math};
+use crate::dtype::DType;
+use crate::plan::{Plan, Step};
+
+/// A chosen variant.
+pub struct Variant {
+    /// The file with the entry point.
+    pub file: &'static str,
+    /// Pairs (file, file that stands in for it).
+    pub swaps: Vec<(&'static str, &'static str)>,
+    /// Constants that the file expects.
+    pub header: String,
+    /// Components of the wide accessors, where the file uses them.
+    pub width: Option<usize>,
+    /// Invocations of a workgroup.
+    pub size: [u32; 3],
+    /// Workgroups.
+    pub groups: u64,
+}
+
+/// Invocations of a workgroup where each computes one element.
+const FLAT: u32 = 256;
+/// From this many rows on a software device is kept busy by one invocation a row.
+const SERIAL_ROWS: u64 = 64;
+/// Tiles of 64 x 64 that keep a software device busy.
+const FEW_TILES: u64 = 8;
+
+/// The variant for a step.
+pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
+    let p = &step.params;
+    let mut v = match step.kernel.name {
+        "pointwise" => flat("pointwise.wgsl", p.at(0)),
+        "copy" => flat("copy.wgsl", p.at(0)),
+        "adamw" => flat("adamw.wgsl", p.at(0)),
+        "gemm_tree" => flat("gemm_tree.wgsl", p.at(0)),
+        "xent" => flat("xent.wgsl", p.at(0)),
+        "xent_grad" => flat("xent_grad.wgsl", p.at(0) * p.at(1)),
+        "gather" => flat("gather.wgsl", p.at(0) * p.at(1)),
+        "gather_grad" => flat("gather_grad.wgsl", p.at(0) * p.at(1)),
+        "random_bits" => flat("random_bits.wgsl", p.at(0).div_ceil(2)),
+        "row_order" => one("row_order.wgsl", 32, p.at(1).div_ceil(32)),
+        "digest" => one("digest.wgsl", 64, p.at(0).div_ceil(digest::BLOCK)),
+        "norm_fwd" => rows("norm_fwd.wgsl", p.at(0), options),
+        "norm_stats" => rows("norm_stats.wgsl", p.at(0), options),
+        "norm_dx" => rows("norm_dx.wgsl", p.at(0), options),
+        "softmax" => rows("softmax.wgsl", p.at(0), options),
+        "softmax_grad" => rows("softmax_grad.wgsl", p.at(0), options),
+        "lse" => rows("lse.wgsl", p.at(0), options),
+        "reduce" => reduce(p, options),
+        "gemm" => gemm(step, plan, options),
+        "attention" => attention("attention.wgsl", p, 1, options),
+        "attention_grad" => attention("attention_grad.wgsl", p, 2, options),
+        name => panic!("kernel {name} has no shader"),
+    };
+    if !options.fence {
+        v.swaps.push(("lib/zero.wgsl", "lib/zero_off.wgsl"));
+    }
+    v
+}
+
+fn one(file: &'static str, invocations: u32, groups: usize) -> Variant {
+    Variant {
+        file,
+        swaps: vec![],
+        header: String::new(),
+        width: None,
+        size: [invocations, 1, 1],
+        groups: groups as u64,
+    }
+}
+
+/// One invocation an element.
+fn flat(file: &'static str, elements: usize) -> Variant {
+    one(file, FLAT, elements.div_ceil(FLAT as usize))
+}
+
+/// Rows of 32 virtual lanes: eight invocations a row, or one.
+fn rows(file: &'static str, rows: usize, options: Options) -> Variant {
+    if options.software && rows as u64 >= SERIAL_ROWS {
+        let mut v = one(file, 16, rows.div_ceil(16));
+        v.swaps.push(("lib/rows.wgsl", "lib/rows_serial.wgsl"));
+        v
+    } else {
+        one(file, 64, rows.div_ceil(8))
+    }
+}
+
+fn reduce(p: &Params, options: Options) -> Variant {
+    let chunks = p.at(1).div_ceil(p.at(3)).max(1);
+    rows("reduce.wgsl", p.at(0) * chunks * p.at(2), options)
+}
+
+fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
+    let p = &step.params;
+    let (m, n, k, chunk, batch) = (p.at(0), p.at(1), p.at(2), p.at(3), p.at(4));
+    let parts = if batch > 1 {
+        batch
+    } else {
+        k.div_ceil(chunk).max(1)
+    };
+    let tiles = |side: usize| m.div_ceil(side) * n.div_ceil(side) * parts;
+    let mut v = if !options.software {
+        one("gemm.wgsl", 256, tiles(64))
+    } else if tiles(64) as u64 >= FEW_TILES {
+        one("gemm_registers.wgsl", 64, tiles(64))
+    } else {
+        one("gemm_small.wgsl", 64, tiles(32))
+    };
+    if options.software {
+        v.size = [8, 8, 1];
+    }
+    let packed = (step.reads.iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
+    let floor = if packed {
+        math::FLOOR_BF16_OPERAND
+    } else {
+        math::FLOOR_F32_OPERAND
+    };
+    v.header = format!("const OPERAND_FLOOR: u32 = {floor:#x}u;\n");
+    v
+}
+
+/// Workgroups of [`KEY_BLOCK`] rows of one head. On a software device an invocation has four of them, so
+/// that each load serves four sums.
+fn attention(file: &'static str, p: &Params, parts: usize, options: Options) -> Variant {
+    let width = if options.software { 4 } else { 1 };
+    let groups = p.at(0) * p.at(2) * p.at(1).div_ceil(KEY_BLOCK) * parts;
+    let mut v = one(file, (KEY_BLOCK / width) as u32, groups);
+    if width == 1 {
+        v.swaps.push(("lib/wide.wgsl", "lib/narrow.wgsl"));
+    }
+    v.width = Some(width);
+    v.header = format!("const HEAD: u32 = {}u;\n", p.at(3));
+    v
+}

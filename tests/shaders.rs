@@ -1,0 +1,174 @@
+//! Every shader text that plans can ask for, without a device: it parses, validates, binds what its
+//! kernel says, and translates to every shading language.
+
+mod plans;
+
+use isobit::exec::wgsl::{self, Options, Shader};
+use isobit::kernels::{self, Access};
+use isobit::plan::{Plan, Step};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
+use std::collections::{HashMap, HashSet};
+
+const OPTIONS: [Options; 4] = [
+    Options { fence: true, software: false },
+    Options { fence: true, software: true },
+    Options { fence: false, software: false },
+    Options { fence: false, software: true },
+];
+
+/// A text that some step needs.
+struct Permutation {
+    name: String,
+    step: Step,
+    plan: usize,
+    shader: Shader,
+    options: Options,
+}
+
+fn permutations(plans: &[(String, Plan)]) -> Vec<Permutation> {
+    let mut seen = HashSet::new();
+    let mut out = Vec::new();
+    for (p, (name, plan)) in plans.iter().enumerate() {
+        for step in &plan.steps {
+            for options in OPTIONS {
+                let shader = wgsl::shader(step, plan, options);
+                if seen.insert(format!("{}{:?}", shader.source, shader.constants)) {
+                    let name = format!("{} in {name}, {options:?}", step.kernel.name);
+                    out.push(Permutation { name, step: step.clone(), plan: p, shader, options });
+                }
+            }
+        }
+    }
+    out
+}
+
+fn parse(name: &str, source: &str) -> (Module, ModuleInfo) {
+    let module = naga::front::wgsl::parse_str(source)
+        .unwrap_or_else(|e| panic!("{name}: {}\n{source}", e.emit_to_string(source)));
+    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{name}: {}\n{source}", e.emit_to_string(source)));
+    (module, info)
+}
+
+/// With the override constants in place.
+fn fixed(s: &Shader, module: &Module, info: &ModuleInfo) -> (Module, ModuleInfo) {
+    let constants = s.constants.iter().cloned().collect::<HashMap<_, _>>();
+    let constants = constants.into_iter().collect();
+    let (m, i) = naga::back::pipeline_constants::process_overrides(
+        module,
+        info,
+        Some((ShaderStage::Compute, "main")),
+        &constants,
+    )
+    .expect("overrides have values");
+    (m.into_owned(), i.into_owned())
+}
+
+#[test]
+fn every_permutation_validates_and_binds_what_its_kernel_says() {
+    let plans = plans::all();
+    let all = permutations(&plans);
+    let mut kernels_seen = HashSet::new();
+    for p in &all {
+        let (module, info) = parse(&p.name, &p.shader.source);
+        fixed(&p.shader, &module, &info);
+        kernels_seen.insert(p.step.kernel.name);
+        bindings_fit(p, &module);
+        let entry = &module.entry_points[0];
+        assert_eq!((entry.name.as_str(), module.entry_points.len()), ("main", 1));
+        assert_eq!(entry.workgroup_size, p.shader.workgroup_size, "{}", p.name);
+        assert!(entry.workgroup_size.iter().product::<u32>() <= 256, "{}", p.name);
+        assert!(wgsl::workgroups(&p.step, &plans[p.plan].1, p.options) > 0, "{}", p.name);
+        for (name, _) in &p.shader.constants {
+            let found = module.overrides.iter().any(|(_, o)| o.name.as_deref() == Some(name));
+            assert!(found, "{}: there is no constant {name}", p.name);
+        }
+    }
+    for k in kernels::ALL {
+        assert!(kernels_seen.contains(k.name), "no plan here uses {}", k.name);
+    }
+    println!("{} texts", all.len());
+}
+
+fn bindings_fit(p: &Permutation, module: &Module) {
+    let k = p.step.kernel;
+    let mut expected = vec![Access::Read; p.step.reads.len()];
+    expected.extend(k.bindings.iter().map(|b| b.access).filter(|a| *a != Access::Read));
+    if p.step.params.expr.is_none() {
+        let declared: Vec<Access> = k.bindings.iter().map(|b| b.access).collect();
+        assert_eq!(declared, expected, "{}: reads come first", p.name);
+    }
+    assert!(expected.len() <= 7, "{}", p.name);
+    let mut memory = 0;
+    let mut bound = vec![None; expected.len()];
+    for (_, v) in module.global_variables.iter() {
+        let layout = module.types[v.ty].inner.size(module.to_ctx());
+        match v.space {
+            AddressSpace::WorkGroup => memory += layout,
+            AddressSpace::Uniform => {
+                assert_eq!(v.binding.as_ref().map(|b| (b.group, b.binding)), Some((0, 0)));
+                let words = p.step.params.words.len();
+                assert_eq!(layout as usize, 4 * words, "{}: uniform block", p.name);
+                assert_eq!(p.shader.uniform_words, words, "{}", p.name);
+            }
+            AddressSpace::Storage { access } => {
+                let b = v.binding.as_ref().expect("storage is bound");
+                assert_eq!(b.group, 0);
+                bound[b.binding as usize - 1] = Some(access);
+            }
+            _ => {}
+        }
+    }
+    assert!(memory <= 16384, "{}: {memory} bytes of workgroup memory", p.name);
+    for (i, (have, want)) in bound.iter().zip(&expected).enumerate() {
+        let want = match want {
+            Access::Read => StorageAccess::LOAD,
+            _ => StorageAccess::LOAD | StorageAccess::STORE,
+        };
+        assert_eq!(*have, Some(want), "{}: binding {}", p.name, i + 1);
+    }
+}
+
+#[test]
+fn every_permutation_translates_to_spirv_msl_and_hlsl() {
+    let plans = plans::all();
+    for p in permutations(&plans) {
+        let (module, info) = parse(&p.name, &p.shader.source);
+        let (module, info) = fixed(&p.shader, &module, &info);
+        let spv = naga::back::spv::write_vec(&module, &info, &Default::default(), None);
+        spv.unwrap_or_else(|e| panic!("{}: SPIR-V: {e}", p.name));
+        let msl_options = naga::back::msl::Options {
+            fake_missing_bindings: true,
+            ..Default::default()
+        };
+        naga::back::msl::write_string(&module, &info, &msl_options, &Default::default())
+            .unwrap_or_else(|e| panic!("{}: MSL: {e}", p.name));
+        let hlsl_options = naga::back::hlsl::Options::default();
+        let pipeline = Default::default();
+        let mut text = String::new();
+        naga::back::hlsl::Writer::new(&mut text, &hlsl_options, &pipeline)
+            .write(&module, &info, None)
+            .unwrap_or_else(|e| panic!("{}: HLSL: {e}", p.name));
+    }
+}
+
+#[test]
+fn every_shader_file_is_embedded() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders");
+    let mut found = Vec::new();
+    for dir in ["", "lib"] {
+        for entry in std::fs::read_dir(root.join(dir)).expect("the shaders' folder") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|e| e == "wgsl") {
+                let name = path.strip_prefix(&root).expect("inside").to_string_lossy();
+                found.push(name.replace('\\', "/"));
+            }
+        }
+    }
+    found.sort();
+    let mut embedded: Vec<String> = wgsl::NAMES.iter().map(|s| s.to_string()).collect();
+    embedded.sort();
+    assert_eq!(found, embedded);
+}
