@@ -1,10 +1,12 @@
 //! `isobit train`.
 
-use super::{Backend, Global};
+use super::Global;
+use super::adapters::default_preset;
+use super::device::Device;
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
-use crate::exec::cpu::{Cpu, free_memory};
-use crate::exec::{Executor, bytes};
+use crate::exec::cpu::free_memory;
+use crate::exec::{DeviceInfo, bytes};
 use crate::models::char_gpt::CharGpt;
 use crate::report::ledger::{CurveRow, SchemeLedger, SummaryRow, write_summary};
 use crate::report::{env, files};
@@ -73,12 +75,12 @@ pub struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// The settings that preset, config file and flags give together.
+    /// The settings that preset (`default` where none is named), config file and flags give together.
     ///
     /// # Errors
     /// A file, key or value that cannot be used.
-    pub fn settings(&self) -> Result<Settings, Error> {
-        let mut s = Settings::preset(self.preset.unwrap_or(Preset::Tiny));
+    pub fn settings(&self, default: Preset) -> Result<Settings, Error> {
+        let mut s = Settings::preset(self.preset.unwrap_or(default));
         if let Some(path) = &self.config {
             s.apply_file(path)?;
         }
@@ -151,34 +153,6 @@ impl TrainArgs {
     }
 }
 
-/// The executor for a backend, and a sentence that says what was chosen and why.
-fn executor(g: &Global) -> Result<(Box<dyn Executor>, String), Error> {
-    match g.backend {
-        Backend::Auto | Backend::Cpu => {
-            if let Some(name) = &g.adapter {
-                return usage(format!(
-                    "--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"
-                ));
-            }
-            let cpu = Cpu::new(g.threads()?)?;
-            let info = cpu.info();
-            let threads = info.threads.unwrap_or(1);
-            let why = if g.backend == Backend::Auto {
-                " (auto: this build has no GPU backend)"
-            } else {
-                ""
-            };
-            Ok((
-                Box::new(cpu),
-                format!("CPU executor, {threads} threads, {}{why}", info.driver),
-            ))
-        }
-        other => usage(
-            format!("--backend {other:?} is not in this build; use --backend cpu").to_lowercase(),
-        ),
-    }
-}
-
 /// Set by Ctrl-C or SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -197,9 +171,15 @@ fn catch_signals() -> Result<(), Error> {
 /// # Errors
 /// Whatever stops it, as one line.
 pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
-    let s = args.settings()?;
+    // Without a device there is no default preset; with one, the settings are still checked first.
+    let asked = args.preset.or(args.config.is_some().then_some(Preset::Tiny));
+    if let Some(preset) = asked {
+        args.settings(preset)?;
+    }
+    let device = Device::choose(global)?;
+    let s = args.settings(default_preset(&device))?;
     let extras = args.extras(&s)?;
-    let (first, chosen) = executor(global)?;
+    let first = device.open()?;
     let data = Data::load(&s)?;
     let model = s.model(data.text.vocab.len());
     check_memory(&model, s.batch, free_memory())?;
@@ -213,12 +193,13 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .iter()
         .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
     let programs = compiled.collect::<Result<Vec<_>, _>>()?;
-    let device = first.info().backend;
+    let backend = first.info().backend;
     let outdir = args
         .outdir
         .clone()
-        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{device}", s.name)));
-    println!("device: {chosen}");
+        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{backend}", s.name)));
+    let i = first.info();
+    println!("device: {} ({}, {}{})", device.why(), i.name, i.driver, threads(&i));
     introduce(&s, &data, &model, &programs, &outdir);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
@@ -239,7 +220,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         // A new executor for each scheme, so that peak memory is counted anew.
         let exec = exec
             .take()
-            .map_or_else(|| executor(global).map(|e| e.0), Ok)?;
+            .map_or_else(|| device.open(), Ok)?;
         let mut session = Session::new(exec, model, programs, &weights)?;
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
@@ -264,6 +245,10 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     }
     conclude(&s, &args.tag, &summary, &outdir);
     Ok(if stopped { 130 } else { 0 })
+}
+
+fn threads(i: &DeviceInfo) -> String {
+    i.threads.map_or(String::new(), |n| format!(", {n} threads"))
 }
 
 fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
