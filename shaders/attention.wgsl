@@ -57,7 +57,7 @@ fn main(
             let e = exp_w(rn_w(weights[j] - new_top));
             let p = select(Wide(0.0), e, Index(first + j) <= query);
             weights[j] = p;
-            weights[BLOCK + j] = rn_floor_w(p, FLOOR_F32_OPERAND);
+            weights[BLOCK + j] = operand_w(p);
         }
         let block_total = sum_block();
         if b == 0u {

@@ -6,7 +6,7 @@
 const PARTS: u32 = 2u;
 
 fn g_at(i: u32) -> f32 {
-    return floor_to(ld_g(i), FLOOR_F32_OPERAND);
+    return floor_to(ld_g(i), OPERAND_FLOOR);
 }
 
 // One head of g.
@@ -82,7 +82,7 @@ fn probability(s: Wide, lse: Wide, seen: Mask) -> Wide {
 
 // The gradient of a score, before the scale.
 fn score_grad(p: Wide, dp: Wide, delta: Wide) -> Wide {
-    return rn_floor_w(p * rn_w(dp - delta), FLOOR_F32_OPERAND);
+    return operand_w(p * rn_w(dp - delta));
 }
 
 // dq of 32 queries.
@@ -96,7 +96,7 @@ fn queries_part(tile: u32, head: u32, batch: u32, li: u32) {
     load_mine(0u, queries, row);
     let gh = g_head(batch, head);
     for (var d = 0u; d < HEAD; d++) {
-        mine[HEAD + d] = rn_floor_w(ldw_g(row * gh.pitch + Index(gh.first + d)), FLOOR_F32_OPERAND);
+        mine[HEAD + d] = rn_floor_w(ldw_g(row * gh.pitch + Index(gh.first + d)), OPERAND_FLOOR);
     }
     clear_sums();
     let lse = rn_w(ldw_lse(row + Index((batch * P.heads + head) * P.t)));
@@ -139,7 +139,7 @@ fn keys_part(tile: u32, head: u32, batch: u32, li: u32) {
             let seen = (key <= Index(first + j)) & Mask(first + j < P.t);
             let p = probability(weights[j], Wide(lse), seen);
             weights[BLOCK + j] = score_grad(p, weights[BLOCK + j], Wide(delta));
-            weights[j] = rn_floor_w(p, FLOOR_F32_OPERAND);
+            weights[j] = operand_w(p);
         }
         fold_rows(queries, first);
         fold_rows_g(gh, first);

@@ -1,4 +1,5 @@
 //#include lib/wide.wgsl
+//#include lib/operand_f32.wgsl
 // What attention and its gradient share. A workgroup has 32 rows of one head: queries, or keys in the
 // gradient's second part. The rows of the other side go by in aligned blocks of 32, ascending. Rows past
 // the end repeat the last one; what is masked has weight +0, whose products change no accumulator.
@@ -63,14 +64,14 @@ fn rows_at(h: Head, i: u32) -> vec4<u32> {
 }
 
 fn qkv_at(i: u32) -> f32 {
-    return floor_to(ld_qkv(i), FLOOR_F32_OPERAND);
+    return floor_to(ld_qkv(i), OPERAND_FLOOR);
 }
 
 // Own rows of part `part`.
 fn load_mine(part: u32, h: Head, rows: Index) {
     for (var d = 0u; d < HEAD; d++) {
         let x = ldw_qkv(rows * h.pitch + Index(h.first + d));
-        mine[part * HEAD + d] = rn_floor_w(x, FLOOR_F32_OPERAND);
+        mine[part * HEAD + d] = rn_floor_w(x, OPERAND_FLOOR);
     }
 }
 
