@@ -135,9 +135,10 @@ mod tests {
     fn boundaries_of_the_contract() {
         assert!(bf16_to_f32(f32_to_bf16(f32::from_bits(0x7f80_0001))).is_nan());
         assert_eq!(bf16_to_f32(f32_to_bf16(f32::MAX)), f32::INFINITY);
-        assert_eq!(DType::Bf16.round(3.14), 3.140625);
-        assert_eq!(DType::Bf16.round(1.01953125), 1.015625);
-        assert_eq!(DType::Bf16.round(1.01171875), 1.015625);
+        // Case 17 of the public bug reports: rounding, not truncation; ties to even from both sides.
+        assert_eq!(DType::Bf16.round(f32::from_bits(0x4048_f5c3)), 3.140625); // 3.14
+        assert_eq!(DType::Bf16.round(1.015625 + 1.0 / 256.0), 1.015625);
+        assert_eq!(DType::Bf16.round(1.015625 - 1.0 / 256.0), 1.015625);
         assert_eq!(DType::F16.round(65519.0), 65504.0);
         assert_eq!(DType::F16.round(65520.0), f32::INFINITY);
         assert_eq!(DType::F16.round(2f32.powi(-25)), 0.0);

@@ -1,7 +1,51 @@
-//! isobit
-#![forbid(clippy::undocumented_unsafe_blocks)]
+//! isobit trains small transformers with **the same bits on every device**, and keeps a ledger of what
+//! each precision costs.
+//!
+//! # Data flow
+//! ```text
+//! models   build a static, hash-consed graph          graph/, ops/, models/
+//! passes   autocast -> grad -> simplify -> lower -> fuse -> memory        passes/
+//! plan     a flat list of kernel steps over numbered buffers              plan/
+//! exec     an executor loads plans and runs them                          exec/
+//! train    a session drives the programs; a run fills the ledger          train/
+//! report   CSV files and env.json, whole or absent                        report/
+//! ```
+//! Arrows go one way: `kernels` knows nothing of graphs, `ops` nothing of executors, an executor sees
+//! plans only, `report` knows nothing of any of them.
+//!
+//! # Two registries
+//! [`ops::OpDef`] is mathematics: shape rule, gradient, expansion, f64 meaning, lowering, test cases.
+//! [`kernels::KernelDef`] is machinery: bindings and the Rust twin that defines the bits. One kernel
+//! serves many operations; most gradients need none of their own. A new operation is one file in `ops/`,
+//! one variant of [`ops::Op`] and one arm of [`ops::def`]; a new kernel is one file in `kernels/` and one
+//! entry of [`kernels::ALL`].
+//!
+//! # Invariants
+//! * **The CPU executor defines the bits.** IEEE binary32, round to nearest even, no contraction, no
+//!   reassociation. The order of every sum depends on shapes alone, through the constants in
+//!   [`kernels::order`]; thread counts, instruction sets and tile sizes are free because they change
+//!   none of it.
+//! * **exp, log, tanh, erf, division and roots are ours** ([`kernels::math`]), built from `+ - *` and
+//!   integers, so that a shader can repeat them bit for bit.
+//! * **No subnormal is ever seen**: operands of product-sums are floored, results below 2^-125 are
+//!   flushed where they are stored or used.
+//! * **Host arithmetic is pure Rust** (`libm`): schedules, bias corrections, initial weights.
+//! * **Random numbers are functions** of seed, stream and counter ([`kernels::rng`]).
+//! * **A graph only grows**; sources precede users; the verifier runs after every pass.
+//! * **Every operation has a gradient, an expansion into operations that have one, or a stop that says
+//!   why** ([`ops::Vjp`]).
+//! * **A poisoned gradient never reaches the weights**: the optimizer's kernel leaves the state alone
+//!   when the gradient's norm is not finite.
+//! * **Files are whole or absent** ([`report::files`]).
+//!
+//! Absent on purpose: an eager tape, a search compiler, backend type parameters, `Arc<Mutex>`, async
+//! outside one executor.
+
+pub mod cli;
+pub mod config;
 pub mod data;
 pub mod dtype;
+pub mod error;
 pub mod exec;
 pub mod graph;
 pub mod kernels;
@@ -9,4 +53,6 @@ pub mod models;
 pub mod ops;
 pub mod passes;
 pub mod plan;
+pub mod report;
 pub mod shape;
+pub mod train;

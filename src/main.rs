@@ -1,1 +1,5 @@
-fn main() {}
+//! The `isobit` program; everything is in the library.
+
+fn main() {
+    std::process::exit(isobit::cli::main());
+}

@@ -1,6 +1,7 @@
 //! Every shader text that plans can ask for, without a device: it parses, validates, binds what its
 //! kernel says, and translates to every shading language.
 
+mod common;
 mod plans;
 
 use isobit::exec::wgsl::{self, Options, Shader};
@@ -140,6 +141,7 @@ fn every_permutation_translates_to_spirv_msl_and_hlsl() {
         let spv = naga::back::spv::write_vec(&module, &info, &Default::default(), None);
         spv.unwrap_or_else(|e| panic!("{}: SPIR-V: {e}", p.name));
         let msl_options = naga::back::msl::Options {
+            lang_version: (2, 1), // what wgpu asks for at the least
             fake_missing_bindings: true,
             ..Default::default()
         };

@@ -112,6 +112,17 @@ impl Cpu {
         }
     }
 
+    /// Runs a program once and returns the time of each step in ms.
+    pub fn profile(&mut self, program: ProgramId) -> Vec<f64> {
+        (0..self.programs[program.0].plan.steps.len())
+            .map(|n| {
+                let start = std::time::Instant::now();
+                self.step(program.0, n);
+                start.elapsed().as_secs_f64() * 1e3
+            })
+            .collect()
+    }
+
     fn find(&self, program: ProgramId, class: Class, name: &str) -> Result<BufId, ExecError> {
         let plan = &self.programs[program.0].plan;
         plan.find(class, name).ok_or_else(|| {

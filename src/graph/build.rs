@@ -150,11 +150,14 @@ unary! {
     abs => Abs,
     /// GELU with the exact error function.
     gelu => Gelu,
-    /// Derivative of [`Tx::gelu`].
-    gelu_grad => GeluGrad,
 }
 
 impl<'g> Tx<'g> {
+    /// Derivative of [`Tx::gelu`] here, times a cotangent.
+    pub fn gelu_grad(self, g: Tx<'g>) -> Tx<'g> {
+        self.pw(PwOp::GeluGrad, &[g])
+    }
+
     /// The larger of two.
     pub fn maximum(self, other: Tx<'g>) -> Tx<'g> {
         self.pw(PwOp::Max, &[other])

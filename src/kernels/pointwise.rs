@@ -46,7 +46,7 @@ pub enum PwOp {
     Rsqrt,
     /// a * Phi(a), Phi the normal distribution function.
     Gelu,
-    /// Phi(a) + a * phi(a)
+    /// b * (Phi(a) + a * phi(a)): the gradient of [`PwOp::Gelu`] at a, times the cotangent b.
     GeluGrad,
 }
 
@@ -69,7 +69,7 @@ pub const TABLE: &[(PwOp, &str, usize, &str)] = &[
     (PwOp::Sqrt, "sqrt", 1, "sqrt_($0)"),
     (PwOp::Rsqrt, "rsqrt", 1, "rsqrt_($0)"),
     (PwOp::Gelu, "gelu", 1, "gelu($0)"),
-    (PwOp::GeluGrad, "gelu_grad", 1, "gelu_grad($0)"),
+    (PwOp::GeluGrad, "gelu_grad", 2, "rn(gelu_grad($0) * $1)"),
 ];
 
 impl PwOp {
@@ -255,6 +255,6 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
         PwOp::Sqrt => one(a, out, math::sqrt),
         PwOp::Rsqrt => one(a, out, math::rsqrt),
         PwOp::Gelu => one(a, out, math::gelu),
-        PwOp::GeluGrad => one(a, out, math::gelu_grad),
+        PwOp::GeluGrad => two(a, b, out, |x, g| math::ftz(math::gelu_grad(x) * g)),
     }
 }

@@ -62,7 +62,7 @@ pub static DEFS: [OpDef; 18] = [
         vec![Some(g * g.constant(-0.5) * (y * y * y))]
     }),
     pw("gelu", Numeric::Follow, |y, g| {
-        vec![Some(g * y.src(0).gelu_grad())]
+        vec![Some(y.src(0).gelu_grad(g))]
     }),
     OpDef {
         vjp: Vjp::ViaExpand,
@@ -117,7 +117,7 @@ fn expand_gelu_grad(y: Tx) -> Tx {
     let c = |v: f64| x.constant(v as f32);
     let cdf = c(0.5) * (c(1.0) + (x * c(std::f64::consts::FRAC_1_SQRT_2)).erf());
     let pdf = (x * x * c(-0.5)).exp() * c(0.3989422804014327);
-    cdf + x * pdf
+    y.src(1) * (cdf + x * pdf)
 }
 
 /// The f64 meaning of one element.
@@ -148,7 +148,7 @@ pub fn scalar(op: PwOp, a: f64, b: f64, c: f64) -> f64 {
         PwOp::Sqrt => a.sqrt(),
         PwOp::Rsqrt => 1.0 / a.sqrt(),
         PwOp::Gelu => a * cdf(a),
-        PwOp::GeluGrad => cdf(a) + a * pdf(a),
+        PwOp::GeluGrad => b * (cdf(a) + a * pdf(a)),
     }
 }
 

@@ -133,7 +133,7 @@ fn lower(lw: &mut Lower, id: NodeId) {
     let runs = todo.len();
     for (r, (outer, mut n, inner)) in todo.into_iter().enumerate() {
         loop {
-            let chunk = n.min(REDUCE_CHUNK).max(1);
+            let chunk = n.clamp(1, REDUCE_CHUNK);
             let chunks = n.div_ceil(chunk).max(1);
             let done = r + 1 == runs && chunks == 1;
             let out = if done {

@@ -177,6 +177,14 @@ impl<'g> Lower<'g> {
         }
         let node = self.g.node(id);
         let label = self.g.label(id);
+        if let Some(bits) = self.constant_below(id) {
+            let expr = Expr {
+                consts: vec![bits],
+                ..Expr::default()
+            };
+            self.pointwise(id, &[Operand::Const(bits)], expr);
+            return self.bufs[&id];
+        }
         match node.op {
             Op::Reshape(_) => {
                 let from = self.buf(node.src[0]);
@@ -189,26 +197,7 @@ impl<'g> Lower<'g> {
                 self.bufs.insert(id, from);
                 from
             }
-            Op::Const(bits, _) => {
-                let expr = Expr {
-                    consts: vec![bits],
-                    ..Expr::default()
-                };
-                self.pointwise(id, &[Operand::Const(bits)], expr);
-                self.bufs[&id]
-            }
             Op::Broadcast(to) => {
-                if let Operand::Const(bits) = self.operand(id) {
-                    self.pointwise(
-                        id,
-                        &[Operand::Const(bits)],
-                        Expr {
-                            consts: vec![bits],
-                            ..Expr::default()
-                        },
-                    );
-                    return self.bufs[&id];
-                }
                 let from = self.g.ty(node.src[0]).shape;
                 let x = self.buf(node.src[0]);
                 let (have, strides) = (from.padded(to.rank()), from.strides());
@@ -234,29 +223,19 @@ impl<'g> Lower<'g> {
 
     /// How a pointwise user reads a node of its own shape.
     pub fn operand(&mut self, id: NodeId) -> Operand {
+        if let Some(bits) = self.constant_below(id) {
+            return Operand::Const(bits);
+        }
         let node = self.g.node(id);
-        match node.op {
-            Op::Const(bits, _) => return Operand::Const(bits),
-            Op::Reshape(_) if !self.bufs.contains_key(&id) => {
-                // A reshaped constant is still one; other reshapes are aliases.
-                if let Op::Const(bits, _) = self.g.node(node.src[0]).op {
-                    return Operand::Const(bits);
-                }
+        if let (Op::Broadcast(to), false) = (&node.op, self.bufs.contains_key(&id)) {
+            let from = self.g.ty(node.src[0]).shape;
+            if let Some((div, len)) = run(&from.padded(to.rank()), &to.dims()) {
+                return Operand::Buf {
+                    buf: self.buf(node.src[0]),
+                    div,
+                    len,
+                };
             }
-            Op::Broadcast(to) if !self.bufs.contains_key(&id) => {
-                if let Operand::Const(bits) = self.constant_below(node.src[0]) {
-                    return Operand::Const(bits);
-                }
-                let from = self.g.ty(node.src[0]).shape;
-                if let Some((div, len)) = run(&from.padded(to.rank()), &to.dims()) {
-                    return Operand::Buf {
-                        buf: self.buf(node.src[0]),
-                        div,
-                        len,
-                    };
-                }
-            }
-            _ => {}
         }
         Operand::Buf {
             buf: self.buf(id),
@@ -265,17 +244,13 @@ impl<'g> Lower<'g> {
         }
     }
 
-    /// The constant that a node repeats, if it does. (The buffer of the other answer is not used.)
-    fn constant_below(&self, id: NodeId) -> Operand {
+    /// The constant that a node repeats, if it does.
+    fn constant_below(&self, id: NodeId) -> Option<u32> {
         let node = self.g.node(id);
         match node.op {
-            Op::Const(bits, _) => Operand::Const(bits),
+            Op::Const(bits, _) => Some(bits),
             Op::Reshape(_) | Op::Broadcast(_) => self.constant_below(node.src[0]),
-            _ => Operand::Buf {
-                buf: BufId(0),
-                div: 1,
-                len: 1,
-            },
+            _ => None,
         }
     }
 

@@ -1,35 +1,78 @@
 //! Plans that between them use every kernel in every form: what shader and device tests walk.
 #![allow(dead_code)] // each test uses a part
 
+use crate::common::cases::{Filled, all_cases};
 use isobit::dtype::DType;
 use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
 use isobit::models::char_gpt::CharGpt;
-use isobit::ops::{self, Case};
+use isobit::ops::{Case, Fill, Op, ReduceOp};
 use isobit::passes::compile;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
+use isobit::shape::Shape;
 
-/// A plan that computes one case of the operation table: inputs `0`, `1`, ..., output `out`.
+/// A plan that computes one case of the operation table: inputs `x0`, `x1`, ..., output `y`.
 pub fn of_case(case: &Case) -> Plan {
     let graph = Graph::new();
     let id = {
         let src: Vec<_> = (case.src.iter().enumerate())
-            .map(|(i, s)| graph.input(&i.to_string(), s.0).id)
+            .map(|(i, s)| graph.input(&format!("x{i}"), s.0).id)
             .collect();
         graph.add(case.op.clone(), &src)
     };
     let program = Program {
         graph,
-        outputs: vec![("out".into(), id)],
+        outputs: vec![("y".into(), id)],
         updates: vec![],
     };
     compile("case", program).expect("the table's cases compile")
 }
 
-/// Every case of the operation table.
+/// The operation table, and shapes at the boundaries of tiles, blocks and chunks.
 pub fn cases() -> Vec<Case> {
-    let all = ops::all().into_iter().flat_map(|d| (d.cases)());
-    all.chain(ops::pointwise::cases()).collect()
+    let mut out = all_cases();
+    for (m, n, k) in [(64, 64, 16), (65, 63, 17), (257, 131, 15), (33, 31, 1023)] {
+        for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
+            let a = if ta { [k, m] } else { [m, k] };
+            let b = if tb { [n, k] } else { [k, n] };
+            out.push(Case::new(Op::MatMul { ta, tb }, &[&a, &b]));
+        }
+    }
+    let mm = Op::MatMul { ta: true, tb: false };
+    out.push(Case::new(mm.clone(), &[&[7171, 19], &[7171, 21]]));
+    out.push(Case::new(mm.clone(), &[&[1024, 8], &[1024, 8]]));
+    out.push(Case::new(mm, &[&[9, 33, 40], &[9, 33, 70]]));
+    for c in [1usize, 31, 32, 33, 384] {
+        let eps = 1e-5f32.to_bits();
+        let (x, gain, row, stat) = ([67, c], [c], [67], [67, 1]);
+        out.push(Case::new(Op::LayerNorm(eps), &[&x, &gain]));
+        out.push(Case::new(Op::NormMean(eps), &[&x]));
+        out.push(Case::new(Op::LayerNormGrad(eps), &[&x, &gain, &stat, &stat, &x]));
+        out.push(Case::new(Op::Softmax, &[&x]));
+        out.push(Case::new(Op::SoftmaxGrad, &[&x, &x]));
+        out.push(Case::new(Op::Lse, &[&x]));
+        out.push(Case::new(Op::Xent, &[&x, &row]).ids(1, c as u32));
+        out.push(Case::new(Op::XentGrad, &[&x, &row, &row, &row]).ids(1, c as u32));
+    }
+    for kind in [ReduceOp::Sum, ReduceOp::Max] {
+        out.push(Case::new(Op::Reduce(kind, 2), &[&[129, 37]]));
+        out.push(Case::new(Op::Reduce(kind, 1), &[&[8193, 3]]));
+        out.push(Case::new(Op::Reduce(kind, 1), &[&[517, 80]]));
+        out.push(Case::new(Op::Reduce(kind, 1), &[&[70001]]));
+    }
+    for (t, heads, d) in [(31, 3, 5), (32, 2, 32), (33, 1, 64), (97, 2, 16)] {
+        let c = heads * d;
+        let (qkv, y) = ([2, t, 3 * c], [2, t, c]);
+        out.push(Case::new(Op::Attention(heads as u32), &[&qkv]).fill(0, Fill::Normal(3.0)));
+        let (lse, delta) = ([2, heads, t], [2, t, heads]);
+        let grad = Case::new(Op::AttentionGrad(heads as u32), &[&qkv, &lse, &delta, &y]);
+        out.push(grad.fill(1, Fill::Uniform(2.0, 6.0)));
+    }
+    out.push(Case::new(
+        Op::Broadcast(Shape::new(&[65537, 3])),
+        &[&[1, 3]],
+    ));
+    out
 }
 
 /// Random words: no operation asks for them yet.
@@ -39,7 +82,7 @@ pub fn random_bits(n: usize) -> Plan {
         ..Plan::default()
     };
     plan.bufs.push(Buf {
-        name: "out".into(),
+        name: "y".into(),
         ty: Type::new(&[n], DType::U32),
         class: Class::Output,
         slot: 0,
@@ -66,11 +109,15 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
     ]
 }
 
+/// What a case is called in messages.
+pub fn title(c: &Case) -> String {
+    let shapes: Vec<String> = c.src.iter().map(|s| s.0.to_string()).collect();
+    format!("{:?} of {}", c.op, shapes.join(" "))
+}
+
 /// All of them, with names.
 pub fn all() -> Vec<(String, Plan)> {
-    let mut out: Vec<_> = (cases().iter())
-        .map(|c| (format!("{:?} {:?}", c.op, c.src), of_case(c)))
-        .collect();
+    let mut out: Vec<_> = (cases().iter()).map(|c| (title(c), of_case(c))).collect();
     out.push(("random bits".into(), random_bits(1001)));
     let small = CharGpt {
         vocab: 11,
@@ -92,4 +139,13 @@ pub fn all() -> Vec<(String, Plan)> {
         }
     }
     out
+}
+
+/// The words of a case's operands, as they are filled or roughened.
+pub fn operands(case: &Case, seed: u64, rough: bool) -> Vec<Vec<u32>> {
+    let mut filled = Filled::new(case, seed);
+    if rough {
+        filled.roughen();
+    }
+    (0..case.src.len()).map(|i| filled.words(i)).collect()
 }

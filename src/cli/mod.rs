@@ -1,0 +1,191 @@
+//! The command line: one file a command.
+
+pub mod train;
+
+use crate::error::Error;
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+/// Exit code of every error.
+const FAILED: i32 = 2;
+
+/// Trains small transformers with the same bits on every device, and keeps a ledger of what precision
+/// costs.
+///
+/// Without a command, `train` runs: a char-level GPT, by default on a corpus that the program makes
+/// itself, so that the first run needs no file.
+#[derive(Parser, Debug)]
+#[command(name = "isobit", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  isobit                                     the default run: a small model on the built-in text
+  isobit --data book.txt --preset small      a larger model on a text of yours
+  isobit train --config run.toml --steps 50  a config file, one key overridden
+  isobit train --help                        every training flag";
+
+/// Options of every command.
+#[derive(Args, Debug, Clone)]
+pub struct Global {
+    /// Where to compute.
+    #[arg(long, global = true, value_enum, default_value_t = Backend::Auto)]
+    pub backend: Backend,
+    /// Which device of the backend: part of its name, or its number.
+    #[arg(long, global = true, value_name = "NAME-OR-INDEX")]
+    pub adapter: Option<String>,
+    /// Threads of the CPU executor [default: all cores]. The number never changes a result.
+    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
+    pub threads: Option<i64>,
+}
+
+/// Where to compute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Backend {
+    /// A real GPU if there is one, else the CPU.
+    Auto,
+    /// The built-in CPU executor.
+    Cpu,
+    /// Vulkan.
+    Vulkan,
+    /// Metal.
+    Metal,
+    /// Direct3D 12.
+    Dx12,
+    /// OpenGL.
+    Gl,
+    /// CUDA.
+    Cuda,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Train a model under each precision scheme and compare (the default command).
+    Train(Box<train::TrainArgs>),
+}
+
+/// Runs the program on its command line; returns the exit code.
+pub fn main() -> i32 {
+    let cli = match Cli::try_parse_from(with_default_command(std::env::args_os().collect())) {
+        Ok(cli) => cli,
+        Err(e) => return report_usage(&e),
+    };
+    let Command::Train(args) = cli.command;
+    match train::train(&cli.global, &args) {
+        Ok(code) => code,
+        Err(e) => fail(&e),
+    }
+}
+
+/// Inserts `train` before the first argument that is neither a global option nor a command.
+fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
+    let commands = ["train", "help"];
+    let top = ["-h", "--help", "-V", "--version"];
+    let valued = ["--backend", "--adapter", "--threads"];
+    let mut i = 1;
+    while let Some(arg) = args.get(i).map(|a| a.to_string_lossy().into_owned()) {
+        if commands.contains(&arg.as_str()) || (top.contains(&arg.as_str())) {
+            return args;
+        }
+        let (name, inline) = arg
+            .split_once('=')
+            .map_or((arg.as_str(), false), |(n, _)| (n, true));
+        if !valued.contains(&name) {
+            break;
+        }
+        i += if inline { 1 } else { 2 };
+    }
+    args.insert(i.min(args.len()), "train".into());
+    args
+}
+
+/// Help goes out as it is; a mistake becomes one line.
+fn report_usage(e: &clap::Error) -> i32 {
+    match e.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = e.print(); // a closed pipe is the reader's choice
+            0
+        }
+        _ => {
+            let text = e.to_string();
+            let lines = text
+                .lines()
+                .map(str::trim)
+                .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
+            let line = lines
+                .filter(|l| !l.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ");
+            eprintln!("{line} (see `isobit --help`)");
+            FAILED
+        }
+    }
+}
+
+fn fail(e: &Error) -> i32 {
+    eprintln!("error: {}", e.to_string().replace('\n', " "));
+    FAILED
+}
+
+impl Global {
+    /// The thread count, checked.
+    ///
+    /// # Errors
+    /// Not within 1 to 1024.
+    pub fn threads(&self) -> Result<Option<usize>, Error> {
+        match self.threads {
+            None => Ok(None),
+            Some(n) if (1..=1024).contains(&n) => Ok(Some(n as usize)),
+            Some(n) => Err(Error::Usage(format!(
+                "--threads {n}: must be at least 1 and at most 1024"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        std::iter::once("isobit")
+            .chain(line.split_whitespace())
+            .map(OsString::from)
+            .collect()
+    }
+
+    #[test]
+    fn train_is_the_default_command() {
+        let with = |line: &str| with_default_command(words(line));
+        assert_eq!(with(""), words("train"));
+        assert_eq!(with("--backend cpu"), words("--backend cpu train"));
+        assert_eq!(
+            with("--threads=2 --steps 5"),
+            words("--threads=2 train --steps 5")
+        );
+        assert_eq!(
+            with("--backend cpu train --steps 5"),
+            words("--backend cpu train --steps 5")
+        );
+        assert_eq!(
+            with("--steps 5 --backend cpu"),
+            words("train --steps 5 --backend cpu")
+        );
+        assert_eq!(with("--help"), words("--help"));
+        assert_eq!(with("--backend"), words("--backend train"));
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,395 @@
+//! `isobit train`.
+
+use super::{Backend, Global};
+use crate::config::{Preset, SCHEMES, Scheme, Settings};
+use crate::error::{Error, usage};
+use crate::exec::cpu::{Cpu, free_memory};
+use crate::exec::{Executor, bytes};
+use crate::models::char_gpt::CharGpt;
+use crate::report::ledger::{CurveRow, SchemeLedger, SummaryRow, write_summary};
+use crate::report::{env, files};
+use crate::train::run::{Data, Extras, Observer, Outcome, run};
+use crate::train::session::{Programs, Session, StepResult, check_memory};
+use crate::train::weights;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Flags of `train`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct TrainArgs {
+    /// Model and schedule: tiny (about half a minute on two cores), small (minutes), seed (for a GPU).
+    #[arg(long, value_enum)]
+    pub preset: Option<Preset>,
+    /// TOML file with the run's settings; flags override it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// UTF-8 text to train on [default: a dialogue that the program makes itself].
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Initial weights (safetensors, PyTorch's names) [default: drawn from the seed].
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// Precision schemes to run, comma-separated [default: all of this version].
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub schemes: Option<Vec<String>>,
+    /// Where the files go [default: results/<preset>-<device>].
+    #[arg(long, value_name = "DIR")]
+    pub outdir: Option<PathBuf>,
+    /// Training steps.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub steps: Option<i64>,
+    /// Steps of linear warm-up.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub warmup: Option<i64>,
+    /// Highest learning rate.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub lr: Option<f64>,
+    /// Learning rate at the end of the cosine.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub min_lr: Option<f64>,
+    /// Sequences a step.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub batch: Option<i64>,
+    /// Seed of initial weights and batches.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<i64>,
+    /// Appended to the names of the CSV files.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub tag: String,
+    /// Write the weights after the last step.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Write the gradients of one step, by weight.
+    #[arg(long, num_args = 2, value_names = ["STEP", "FILE"], allow_negative_numbers = true)]
+    pub dump_grads: Option<Vec<String>>,
+    /// Check everything and say what would run, without running or writing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl TrainArgs {
+    /// The settings that preset, config file and flags give together.
+    ///
+    /// # Errors
+    /// A file, key or value that cannot be used.
+    pub fn settings(&self) -> Result<Settings, Error> {
+        let mut s = Settings::preset(self.preset.unwrap_or(Preset::Tiny));
+        if let Some(path) = &self.config {
+            s.apply_file(path)?;
+        }
+        let count = |flag: &str, to: &mut usize, v: Option<i64>| match v {
+            None => Ok(()),
+            Some(v) => match usize::try_from(v) {
+                Ok(v) => {
+                    *to = v;
+                    Ok(())
+                }
+                Err(_) => usage(format!("--{flag} {v}: must not be negative")),
+            },
+        };
+        count("steps", &mut s.steps, self.steps)?;
+        count("warmup", &mut s.warmup, self.warmup)?;
+        count("batch", &mut s.batch, self.batch)?;
+        if let Some(v) = self.seed {
+            s.seed =
+                u64::try_from(v).or_else(|_| usage(format!("--seed {v}: must not be negative")))?;
+        }
+        s.lr = self.lr.unwrap_or(s.lr);
+        // A lower --lr alone must not end below the preset's final rate.
+        s.min_lr = self.min_lr.unwrap_or(if self.lr.is_some() {
+            s.min_lr.min(s.lr)
+        } else {
+            s.min_lr
+        });
+        if let Some(p) = &self.data {
+            s.text = Some(p.clone());
+        }
+        if let Some(p) = &self.init {
+            s.init = Some(p.clone());
+        }
+        if let Some(list) = &self.schemes {
+            s.schemes = list
+                .iter()
+                .map(|n| Scheme::parse(n))
+                .collect::<Result<_, _>>()?;
+            s.schemes
+                .sort_by_key(|x| SCHEMES.iter().position(|y| x == y));
+            s.schemes.dedup();
+        }
+        s.validate()?;
+        Ok(s)
+    }
+
+    fn extras(&self, s: &Settings) -> Result<Extras, Error> {
+        let dump_grads = match self.dump_grads.as_deref() {
+            Some([step, file]) => match step.parse::<usize>() {
+                Ok(n) if (1..=s.steps).contains(&n) => Some((n, PathBuf::from(file))),
+                _ => {
+                    return usage(format!(
+                        "--dump-grads {step}: the step must be from 1 to {}",
+                        s.steps
+                    ));
+                }
+            },
+            _ => None,
+        };
+        if self.tag.contains(['/', '\\', '\0']) {
+            return usage(format!(
+                "--tag {:?}: is part of file names, so it holds no slash",
+                self.tag
+            ));
+        }
+        Ok(Extras {
+            save: self.save.clone(),
+            dump_grads,
+        })
+    }
+}
+
+/// The executor for a backend, and a sentence that says what was chosen and why.
+fn executor(g: &Global) -> Result<(Box<dyn Executor>, String), Error> {
+    match g.backend {
+        Backend::Auto | Backend::Cpu => {
+            if let Some(name) = &g.adapter {
+                return usage(format!(
+                    "--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"
+                ));
+            }
+            let cpu = Cpu::new(g.threads()?)?;
+            let info = cpu.info();
+            let threads = info.threads.unwrap_or(1);
+            let why = if g.backend == Backend::Auto {
+                " (auto: this build has no GPU backend)"
+            } else {
+                ""
+            };
+            Ok((
+                Box::new(cpu),
+                format!("CPU executor, {threads} threads, {}{why}", info.driver),
+            ))
+        }
+        other => usage(
+            format!("--backend {other:?} is not in this build; use --backend cpu").to_lowercase(),
+        ),
+    }
+}
+
+/// Set by Ctrl-C or SIGTERM.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+fn catch_signals() -> Result<(), Error> {
+    let handler = || {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(130); // asked twice: now
+        }
+        eprintln!("\nstopping after this step (once more: at once)");
+    };
+    ctrlc::set_handler(handler).map_err(|e| Error::Internal(format!("cannot catch Ctrl-C: {e}")))
+}
+
+/// Runs the command; returns the exit code.
+///
+/// # Errors
+/// Whatever stops it, as one line.
+pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
+    let s = args.settings()?;
+    let extras = args.extras(&s)?;
+    let (first, chosen) = executor(global)?;
+    let data = Data::load(&s)?;
+    let model = s.model(data.text.vocab.len());
+    check_memory(&model, s.batch, free_memory())?;
+    let weights = match &s.init {
+        Some(path) => weights::load(path, &model)?,
+        None => model.initial(s.seed),
+    };
+    let programs = Programs::compile(&model, &s, extras.dump_grads.is_some())?;
+    let device = first.info().backend;
+    let outdir = args
+        .outdir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{device}", s.name)));
+    println!("device: {chosen}");
+    introduce(&s, &data, &model, &programs, &outdir);
+    if args.dry_run {
+        println!("dry run: all is in order; nothing was run or written");
+        return Ok(0);
+    }
+    prepare_outputs(&outdir, &extras)?;
+    catch_signals()?;
+    env::write(&outdir, &first.info(), &data.text, &s, &programs.hashes())?;
+    let mut exec = Some(first);
+    let mut summary: Vec<SummaryRow> = Vec::new();
+    let mut stopped = false;
+    for &scheme in &s.schemes {
+        // A new executor for each scheme, so that peak memory is counted anew.
+        let exec = exec
+            .take()
+            .map_or_else(|| executor(global).map(|e| e.0), Ok)?;
+        let mut session = Session::new(exec, model, &programs, &weights)?;
+        let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
+        let mut view = Terminal::new(scheme, s.steps);
+        let outcome = run(
+            &mut session,
+            scheme,
+            &s,
+            &data,
+            &mut ledger,
+            &extras,
+            &mut view,
+        );
+        view.finish();
+        let outcome = outcome?;
+        view.close(&outcome);
+        stopped = outcome.stopped;
+        summary.push(outcome.summary);
+        write_summary(&outdir, &args.tag, &summary)?;
+        if stopped {
+            break;
+        }
+    }
+    conclude(&summary, &outdir);
+    Ok(if stopped { 130 } else { 0 })
+}
+
+fn prepare_outputs(outdir: &Path, extras: &Extras) -> Result<(), Error> {
+    // Files inside the output folder wait for the folder; others are checked before anything is made.
+    let wanted = extras
+        .save
+        .iter()
+        .chain(extras.dump_grads.iter().map(|d| &d.1));
+    let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| p.starts_with(outdir));
+    outside
+        .into_iter()
+        .try_for_each(|p| files::check_writable(p))?;
+    std::fs::create_dir_all(outdir).map_err(Error::io("create", outdir))?;
+    inside
+        .into_iter()
+        .try_for_each(|p| files::check_writable(p))?;
+    files::check_writable(&outdir.join("env.json"))
+}
+
+fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, outdir: &Path) {
+    let t = &data.text;
+    if s.text.is_none() {
+        println!(
+            "data: {}, made by the program itself; `--data FILE` trains on a text of yours",
+            t.name
+        );
+    } else {
+        println!("data: {}", t.name);
+    }
+    println!(
+        "      {} characters to train on, {} to validate, vocabulary {}",
+        t.train.len(),
+        t.val.len(),
+        t.vocab.len()
+    );
+    println!(
+        "model: {} layers, {} heads, width {}, block {}: {} parameters; batch {}, {} steps; {} of memory",
+        s.n_layer,
+        s.n_head,
+        s.n_embd,
+        s.block,
+        model.parameters(),
+        s.batch,
+        s.steps,
+        bytes(programs.bytes())
+    );
+    println!("files: {}", outdir.display());
+}
+
+/// The closing table.
+fn conclude(summary: &[SummaryRow], outdir: &Path) {
+    println!(
+        "\n{:<8} {:>10} {:>12} {:>14}",
+        "scheme", "ms a step", "memory", "final val loss"
+    );
+    let mut short = false;
+    for r in summary {
+        short |= r.step_ms.is_none();
+        let ms = r.step_ms.map_or("-".into(), |v| format!("{v:.2}"));
+        let loss = r.final_val_loss.map_or("-".into(), |v| format!("{v:.4}"));
+        let memory = bytes((r.peak_mem_gib * (1u64 << 30) as f64) as u64);
+        println!("{:<8} {ms:>10} {memory:>12} {loss:>14}", r.scheme);
+    }
+    if short {
+        println!(
+            "(a step's time leaves out the first 20 steps; this run was too short to have one)"
+        );
+    }
+    println!("\nwritten to {}", outdir.display());
+}
+
+/// A progress bar on a terminal, plain lines elsewhere.
+struct Terminal {
+    scheme: &'static str,
+    bar: Option<ProgressBar>,
+    start: Instant,
+}
+
+impl Terminal {
+    fn new(scheme: Scheme, steps: usize) -> Terminal {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = "{prefix} {wide_bar} {pos}/{len} {msg} {eta} left";
+            let bar = ProgressBar::new(steps as u64).with_prefix(scheme.name());
+            bar.set_style(
+                ProgressStyle::with_template(style)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        Terminal {
+            scheme: scheme.name(),
+            bar,
+            start: Instant::now(),
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| println!("{text}")),
+            None => println!("{text}"),
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn close(&self, o: &Outcome) {
+        let how = if o.stopped { "stopped" } else { "done" };
+        println!(
+            "[{}] {how} after {} steps, {:.1} s; digest of weights and moments {:016x}",
+            self.scheme,
+            o.steps,
+            self.start.elapsed().as_secs_f64(),
+            o.digest
+        );
+    }
+}
+
+impl Observer for Terminal {
+    fn step(&mut self, step: usize, r: StepResult, ms: f64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(step as u64);
+            bar.set_message(format!("loss {:.4}, {ms:.1} ms,", r.loss));
+        }
+    }
+
+    fn evaluated(&mut self, row: &CurveRow) {
+        self.line(&format!(
+            "[{}] step {}: val {:.4} train_ema {:.4}",
+            self.scheme, row.step, row.val_loss, row.train_ema
+        ));
+    }
+
+    fn stopped(&self) -> bool {
+        STOP.load(Ordering::SeqCst)
+    }
+}

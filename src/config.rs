@@ -1,0 +1,477 @@
+//! Settings of a run: presets, then a TOML file, then flags; each later one overrides.
+
+use crate::error::{Error, usage};
+use crate::models::char_gpt::CharGpt;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A precision scheme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheme {
+    /// Everything in binary32.
+    Fp32,
+}
+
+/// The schemes of this version, in the order in which they run.
+pub const SCHEMES: &[Scheme] = &[Scheme::Fp32];
+
+impl Scheme {
+    /// Its name on the command line and in file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Fp32 => "fp32",
+        }
+    }
+
+    /// A scheme by name.
+    ///
+    /// # Errors
+    /// An unknown name; the message lists the known ones.
+    pub fn parse(name: &str) -> Result<Scheme, Error> {
+        let known = || {
+            SCHEMES
+                .iter()
+                .map(|s| s.name())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let found = SCHEMES.iter().copied().find(|s| s.name() == name.trim());
+        found.ok_or_else(|| {
+            Error::Usage(format!(
+                "unknown scheme `{name}`: this version has {}",
+                known()
+            ))
+        })
+    }
+}
+
+/// A model and a schedule under one name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// 2 layers, width 64, block 64: half a minute on two CPU cores.
+    Tiny,
+    /// 4 layers, width 128, block 64: a few minutes on two CPU cores.
+    Small,
+    /// 6 layers, width 384, block 256, batch 64: for a GPU.
+    Seed,
+}
+
+impl Preset {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Tiny => "tiny",
+            Preset::Small => "small",
+            Preset::Seed => "seed",
+        }
+    }
+}
+
+/// `[fp16]`: loss scaling.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Fp16 {
+    /// First loss scale.
+    pub init_scale: f64,
+    /// Good steps before it doubles.
+    pub growth_interval: u64,
+}
+
+/// `[ledger]`: what is measured when.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct LedgerSettings {
+    /// Steps between counts of swallowed updates.
+    pub swallow_interval: u64,
+    /// Step of the gradient histogram.
+    pub gradhist_step: u64,
+}
+
+/// Everything that a run depends on.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Settings {
+    /// Name for the output folder: the preset, or the config file's.
+    pub name: String,
+    /// Blocks.
+    pub n_layer: usize,
+    /// Heads.
+    pub n_head: usize,
+    /// Width.
+    pub n_embd: usize,
+    /// Context length.
+    pub block: usize,
+    /// Initial weights (safetensors), else drawn from the seed.
+    pub init: Option<PathBuf>,
+    /// Text file, else the built-in corpus.
+    pub text: Option<PathBuf>,
+    /// Batches to replay.
+    pub train_offsets: Option<PathBuf>,
+    /// Validation batches to replay.
+    pub val_offsets: Option<PathBuf>,
+    /// Schemes to run.
+    pub schemes: Vec<Scheme>,
+    /// Sequences a batch.
+    pub batch: usize,
+    /// Steps.
+    pub steps: usize,
+    /// Steps of linear warm-up.
+    pub warmup: usize,
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Last learning rate.
+    pub min_lr: f64,
+    /// Decay rates of the moments.
+    pub betas: [f64; 2],
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay, of every tensor.
+    pub weight_decay: f64,
+    /// Largest norm of the gradient; 0: not clipped.
+    pub clip: f64,
+    /// Steps between evaluations.
+    pub eval_interval: usize,
+    /// Batches of an evaluation, where they are not replayed.
+    pub eval_iters: usize,
+    /// Seed of weights and batches.
+    pub seed: u64,
+    /// Loss scaling.
+    pub fp16: Fp16,
+    /// Ledger.
+    pub ledger: LedgerSettings,
+}
+
+impl Settings {
+    /// A preset's settings: the seed document's schedule, with the preset's extents.
+    pub fn preset(p: Preset) -> Settings {
+        let (n_layer, n_head, n_embd, block, batch, steps) = match p {
+            Preset::Tiny => (2, 2, 64, 64, 8, 1500),
+            Preset::Small => (4, 4, 128, 64, 12, 2000),
+            Preset::Seed => (6, 6, 384, 256, 64, 6000),
+        };
+        Settings {
+            name: p.name().into(),
+            n_layer,
+            n_head,
+            n_embd,
+            block,
+            init: None,
+            text: None,
+            train_offsets: None,
+            val_offsets: None,
+            schemes: SCHEMES.to_vec(),
+            batch,
+            steps,
+            warmup: 100,
+            lr: 1e-3,
+            min_lr: 1e-4,
+            betas: [0.9, 0.95],
+            eps: 1e-8,
+            weight_decay: 0.1,
+            clip: 0.0,
+            eval_interval: 100,
+            eval_iters: 20,
+            seed: 1337,
+            fp16: Fp16 {
+                init_scale: 65536.0,
+                growth_interval: 2000,
+            },
+            ledger: LedgerSettings {
+                swallow_interval: 200,
+                gradhist_step: 500,
+            },
+        }
+    }
+
+    /// The model, for a vocabulary.
+    pub fn model(&self, vocab: usize) -> CharGpt {
+        let Settings {
+            n_layer,
+            n_head,
+            n_embd,
+            block,
+            ..
+        } = *self;
+        CharGpt {
+            vocab,
+            block,
+            n_layer,
+            n_head,
+            n_embd,
+        }
+    }
+
+    /// Applies a config file over these settings. Paths in it are relative to it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is no TOML, or has unknown keys or values of the wrong kind.
+    pub fn apply_file(&mut self, path: &Path) -> Result<(), Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let file: File =
+            toml::from_str(&text).map_err(|e| Error::Usage(one_line(path, &text, &e)))?;
+        let dir = path.parent().unwrap_or(Path::new(""));
+        let stem = path
+            .file_stem()
+            .and_then(|s| s.to_str())
+            .unwrap_or("config");
+        let folder = path
+            .canonicalize()
+            .ok()
+            .and_then(|p| Some(p.parent()?.file_name()?.to_str()?.to_string()));
+        self.name = if stem == "config" {
+            folder.unwrap_or_else(|| stem.into())
+        } else {
+            stem.into()
+        };
+        file.apply(self, dir)
+            .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+    }
+
+    /// Refuses values that no run can use.
+    ///
+    /// # Errors
+    /// The first of them, with the key and its bounds.
+    pub fn validate(&self) -> Result<(), Error> {
+        within("n_layer", self.n_layer as u64, 1, 1024)?;
+        within("n_embd", self.n_embd as u64, 1, 65_536)?;
+        within("n_head", self.n_head as u64, 1, 1024)?;
+        within("block", self.block as u64, 1, 65_536)?;
+        within("batch", self.batch as u64, 1, 65_536)?;
+        within("steps", self.steps as u64, 1, 1_000_000_000)?;
+        within("warmup", self.warmup as u64, 0, 1_000_000_000)?;
+        within("eval_interval", self.eval_interval as u64, 1, 1_000_000_000)?;
+        within("eval_iters", self.eval_iters as u64, 1, 1_000_000)?;
+        within(
+            "growth_interval",
+            self.fp16.growth_interval,
+            1,
+            1_000_000_000,
+        )?;
+        within(
+            "swallow_interval",
+            self.ledger.swallow_interval,
+            1,
+            1_000_000_000,
+        )?;
+        within("gradhist_step", self.ledger.gradhist_step, 0, 1_000_000_000)?;
+        if !self.n_embd.is_multiple_of(self.n_head) {
+            return usage(format!(
+                "n_head = {} does not divide n_embd = {}",
+                self.n_head, self.n_embd
+            ));
+        }
+        if self.batch * self.block > 1 << 30 {
+            return usage(format!(
+                "batch {} times block {} is more than 2^30 positions a step",
+                self.batch, self.block
+            ));
+        }
+        number(
+            "lr",
+            self.lr,
+            |x| x > 0.0 && x <= 1e6,
+            "above 0 and at most 1e6",
+        )?;
+        let ok = |x: f64| x >= 0.0 && x <= self.lr;
+        number(
+            "min_lr",
+            self.min_lr,
+            ok,
+            &format!("at least 0 and at most lr = {}", self.lr),
+        )?;
+        for (i, b) in self.betas.iter().enumerate() {
+            number(
+                &format!("betas[{i}]"),
+                *b,
+                |x| (0.0..1.0).contains(&x),
+                "at least 0 and below 1",
+            )?;
+        }
+        number(
+            "eps",
+            self.eps,
+            |x| (1e-30..=1.0).contains(&x),
+            "at least 1e-30 and at most 1",
+        )?;
+        number(
+            "weight_decay",
+            self.weight_decay,
+            |x| (0.0..=10.0).contains(&x),
+            "at least 0 and at most 10",
+        )?;
+        number(
+            "clip",
+            self.clip,
+            |x| (0.0..=1e9).contains(&x),
+            "at least 0 (0: no clipping) and at most 1e9",
+        )?;
+        number(
+            "init_scale",
+            self.fp16.init_scale,
+            |x| (1.0..=16_777_216.0).contains(&x),
+            "at least 1 and at most 2^24",
+        )
+    }
+}
+
+fn within(key: &str, value: u64, low: u64, high: u64) -> Result<(), Error> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    usage(format!(
+        "{key} = {value}: must be at least {low} and at most {high}"
+    ))
+}
+
+fn number(key: &str, value: f64, ok: impl Fn(f64) -> bool, bounds: &str) -> Result<(), Error> {
+    if value.is_finite() && ok(value) {
+        Ok(())
+    } else {
+        usage(format!("{key} = {value}: must be {bounds}"))
+    }
+}
+
+/// A TOML error as one line with its place.
+fn one_line(path: &Path, text: &str, e: &toml::de::Error) -> String {
+    let line = e.span().map_or(1, |s| {
+        text[..s.start.min(text.len())].matches('\n').count() + 1
+    });
+    format!(
+        "{}, line {line}: {}",
+        path.display(),
+        e.message().replace('\n', " ")
+    )
+}
+
+/// The config file's schema.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    model: Option<ModelTable>,
+    data: Option<DataTable>,
+    train: Option<TrainTable>,
+    fp16: Option<Fp16Table>,
+    ledger: Option<LedgerTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelTable {
+    kind: Option<String>,
+    n_layer: Option<i64>,
+    n_head: Option<i64>,
+    n_embd: Option<i64>,
+    block: Option<i64>,
+    init: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DataTable {
+    text: Option<PathBuf>,
+    train_offsets: Option<PathBuf>,
+    val_offsets: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrainTable {
+    precision: Option<String>,
+    batch: Option<i64>,
+    steps: Option<i64>,
+    warmup: Option<i64>,
+    lr: Option<f64>,
+    min_lr: Option<f64>,
+    betas: Option<[f64; 2]>,
+    eps: Option<f64>,
+    weight_decay: Option<f64>,
+    clip: Option<f64>,
+    eval_interval: Option<i64>,
+    eval_iters: Option<i64>,
+    seed: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fp16Table {
+    init_scale: Option<f64>,
+    growth_interval: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LedgerTable {
+    swallow_interval: Option<i64>,
+    gradhist_step: Option<i64>,
+}
+
+/// Sets a count from an integer of a file.
+fn count<T: TryFrom<i64>>(key: &str, to: &mut T, value: Option<i64>) -> Result<(), String> {
+    if let Some(v) = value {
+        *to = T::try_from(v).map_err(|_| format!("{key} = {v}: must not be negative"))?;
+    }
+    Ok(())
+}
+
+fn set<T>(to: &mut T, value: Option<T>) {
+    if let Some(v) = value {
+        *to = v;
+    }
+}
+
+impl File {
+    fn apply(self, s: &mut Settings, dir: &Path) -> Result<(), String> {
+        if let Some(m) = self.model {
+            if let Some(kind) = m.kind.filter(|k| k != "char-gpt") {
+                return Err(format!("kind = \"{kind}\": this version has \"char-gpt\""));
+            }
+            count("n_layer", &mut s.n_layer, m.n_layer)?;
+            count("n_head", &mut s.n_head, m.n_head)?;
+            count("n_embd", &mut s.n_embd, m.n_embd)?;
+            count("block", &mut s.block, m.block)?;
+            s.init = m.init.map(|p| dir.join(p)).or(s.init.take());
+        }
+        if let Some(d) = self.data {
+            s.text = d.text.map(|p| dir.join(p)).or(s.text.take());
+            s.train_offsets = d.train_offsets.map(|p| dir.join(p));
+            s.val_offsets = d.val_offsets.map(|p| dir.join(p));
+        }
+        if let Some(t) = self.train {
+            if let Some(p) = t.precision {
+                s.schemes = vec![Scheme::parse(&p).map_err(|e| format!("precision: {e}"))?];
+            }
+            count("batch", &mut s.batch, t.batch)?;
+            count("steps", &mut s.steps, t.steps)?;
+            count("warmup", &mut s.warmup, t.warmup)?;
+            count("eval_interval", &mut s.eval_interval, t.eval_interval)?;
+            count("eval_iters", &mut s.eval_iters, t.eval_iters)?;
+            count("seed", &mut s.seed, t.seed)?;
+            set(&mut s.lr, t.lr);
+            set(&mut s.min_lr, t.min_lr);
+            set(&mut s.betas, t.betas);
+            set(&mut s.eps, t.eps);
+            set(&mut s.weight_decay, t.weight_decay);
+            set(&mut s.clip, t.clip);
+        }
+        if let Some(f) = self.fp16 {
+            set(&mut s.fp16.init_scale, f.init_scale);
+            count(
+                "growth_interval",
+                &mut s.fp16.growth_interval,
+                f.growth_interval,
+            )?;
+        }
+        if let Some(l) = self.ledger {
+            count(
+                "swallow_interval",
+                &mut s.ledger.swallow_interval,
+                l.swallow_interval,
+            )?;
+            count(
+                "gradhist_step",
+                &mut s.ledger.gradhist_step,
+                l.gradhist_step,
+            )?;
+        }
+        Ok(())
+    }
+}

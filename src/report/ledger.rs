@@ -1,0 +1,143 @@
+//! The CSV files of a run: their columns, and their rows as they grow.
+
+use super::files::write_atomic;
+use crate::error::Error;
+use std::path::{Path, PathBuf};
+
+/// A row of `steps_{scheme}{tag}.csv`.
+#[derive(Clone, Debug)]
+pub struct StepRow {
+    /// Step, from 1.
+    pub step: usize,
+    /// Learning rate.
+    pub lr: f64,
+    /// Training loss, before the update.
+    pub loss: f32,
+    /// Norm of all gradients together, before clipping.
+    pub grad_norm: f32,
+    /// Digest of weights and moments after the update, at evaluations and at the last step.
+    pub digest: Option<u64>,
+    /// Validation loss, where evaluated.
+    pub val_loss: Option<f64>,
+}
+
+/// A row of `curve_{scheme}{tag}.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct CurveRow {
+    /// Step, from 1.
+    pub step: usize,
+    /// Mean loss over the validation batches.
+    pub val_loss: f64,
+    /// Moving average of the training loss, 0.98.
+    pub train_ema: f64,
+}
+
+/// A row of `summary{tag}.csv`.
+#[derive(Clone, Debug)]
+pub struct SummaryRow {
+    /// Scheme.
+    pub scheme: String,
+    /// Mean time of a training step in ms, the first 20 left out; none if there were no others.
+    pub step_ms: Option<f64>,
+    /// Peak of the executor's own allocations, in GiB.
+    pub peak_mem_gib: f64,
+    /// Last validation loss.
+    pub final_val_loss: Option<f64>,
+}
+
+/// The files of one run of one scheme, rewritten whole each time they grow.
+pub struct SchemeLedger {
+    dir: PathBuf,
+    scheme: String,
+    tag: String,
+    /// Every training step.
+    pub steps: Vec<StepRow>,
+    /// Every evaluation.
+    pub curve: Vec<CurveRow>,
+}
+
+fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> Result<Vec<u8>, Error> {
+    let internal = |e: csv::Error| Error::Internal(e.to_string());
+    let mut w = csv::Writer::from_writer(Vec::new());
+    w.write_record(header).map_err(internal)?;
+    for r in rows {
+        w.write_record(r).map_err(internal)?;
+    }
+    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+}
+
+fn maybe<T>(x: Option<T>, f: impl Fn(T) -> String) -> String {
+    x.map_or(String::new(), f)
+}
+
+impl SchemeLedger {
+    /// An empty ledger that writes to `dir`.
+    pub fn new(dir: &Path, scheme: &str, tag: &str) -> SchemeLedger {
+        let (scheme, tag) = (scheme.to_string(), tag.to_string());
+        SchemeLedger {
+            dir: dir.to_path_buf(),
+            scheme,
+            tag,
+            steps: Vec::new(),
+            curve: Vec::new(),
+        }
+    }
+
+    /// Writes both files.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn flush(&self) -> Result<(), Error> {
+        let curve = self.curve.iter().map(|r| {
+            [
+                r.step.to_string(),
+                format!("{:.7}", r.val_loss),
+                format!("{:.7}", r.train_ema),
+            ]
+        });
+        let curve = table(["step", "val_loss", "train_ema"], curve)?;
+        let name = |kind: &str| {
+            self.dir
+                .join(format!("{kind}_{}{}.csv", self.scheme, self.tag))
+        };
+        write_atomic(&name("curve"), &curve)?;
+        let steps = self.steps.iter().map(|r| {
+            [
+                r.step.to_string(),
+                r.lr.to_string(),
+                r.loss.to_string(),
+                r.grad_norm.to_string(),
+                maybe(r.digest, |d| format!("{d:016x}")),
+                maybe(r.val_loss, |v| format!("{v:.7}")),
+            ]
+        });
+        let steps = table(
+            ["step", "lr", "loss", "grad_norm", "digest", "val_loss"],
+            steps,
+        )?;
+        write_atomic(&name("steps"), &steps)
+    }
+}
+
+/// Writes `summary{tag}.csv`.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_summary(dir: &Path, tag: &str, rows: &[SummaryRow]) -> Result<(), Error> {
+    let rows = rows.iter().map(|r| {
+        [
+            r.scheme.clone(),
+            maybe(r.step_ms, |v| format!("{v:.2}")),
+            format!("{:.6}", r.peak_mem_gib),
+            maybe(r.final_val_loss, |v| format!("{v:.7}")),
+        ]
+    });
+    let bytes = table(
+        ["scheme", "step_ms", "peak_mem_gib", "final_val_loss"],
+        rows,
+    )?;
+    write_atomic(&dir.join(format!("summary{tag}.csv")), &bytes)
+}

@@ -1,0 +1,127 @@
+//! Every kernel on every device of the machine against its Rust twin, bit for bit.
+
+mod common;
+#[path = "common/devices.rs"]
+mod devices;
+mod plans;
+
+use isobit::exec::Executor;
+use isobit::exec::cpu::Cpu;
+use isobit::exec::wgpu::{Tuning, Wgpu};
+use isobit::plan::Plan;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a plan leaves behind: the words of each write of each step.
+type Written = Vec<(&'static str, Vec<u32>)>;
+
+fn trace(exec: &mut dyn Executor, plan: &Arc<Plan>, inputs: &[Vec<u32>]) -> Written {
+    let id = exec.load(plan.clone()).expect("loads");
+    for (i, words) in inputs.iter().enumerate() {
+        exec.write_input(id, &format!("x{i}"), words).expect("written");
+    }
+    let mut out = Vec::new();
+    exec.trace(id, &mut |_, step, wrote| {
+        out.extend(wrote.iter().map(|(_, w)| (step.kernel.name, w.clone())));
+        true
+    })
+    .expect("runs");
+    out
+}
+
+/// Elements that differ. The bits of NaNs are outside the contract.
+fn differing(a: &[u32], b: &[u32]) -> Vec<usize> {
+    let nan = |u: u32| u & 0x7fff_ffff > 0x7f80_0000;
+    assert_eq!(a.len(), b.len());
+    (0..a.len())
+        .filter(|&i| a[i] != b[i] && !(nan(a[i]) && nan(b[i])))
+        .collect()
+}
+
+/// A plan with its inputs and what the CPU makes of them.
+struct Row {
+    name: String,
+    plan: Arc<Plan>,
+    inputs: Vec<Vec<u32>>,
+    expected: Written,
+}
+
+fn rows() -> Vec<Row> {
+    let mut cpu = Cpu::new(Some(2)).expect("two threads");
+    let mut out = Vec::new();
+    for (n, case) in plans::cases().iter().enumerate() {
+        let plan = Arc::new(plans::of_case(case));
+        for rough in [false, true] {
+            let inputs = plans::operands(case, n as u64, rough);
+            let name = format!("{}{}", plans::title(case), if rough { ", rough" } else { "" });
+            let expected = trace(&mut cpu, &plan, &inputs);
+            out.push(Row { name, plan: plan.clone(), inputs, expected });
+        }
+    }
+    let plan = Arc::new(plans::random_bits(1001));
+    let expected = trace(&mut cpu, &plan, &[]);
+    out.push(Row { name: "random bits".into(), plan, inputs: vec![], expected });
+    out
+}
+
+/// Runs all rows on a device; returns (kernel, differing elements, elements) and prints the first rows
+/// that differ.
+fn compare(label: &str, rows: &[Row], device: &mut Wgpu) -> BTreeMap<&'static str, (usize, usize)> {
+    let mut out = BTreeMap::new();
+    let mut told = 0;
+    for row in rows {
+        let have = trace(device, &row.plan, &row.inputs);
+        device.check_guards().unwrap_or_else(|e| panic!("{}: {e}", row.name));
+        for ((kernel, want), (_, have)) in row.expected.iter().zip(&have) {
+            let bad = differing(want, have);
+            let entry = out.entry(*kernel).or_insert((0, 0));
+            *entry = (entry.0 + bad.len(), entry.1 + want.len());
+            if let (Some(&i), true) = (bad.first(), told < 20) {
+                told += 1;
+                println!(
+                    "{label}: {kernel} in {}: {} of {} differ, first at {i}: {:08x} ({:e}) for {:08x} ({:e})",
+                    row.name,
+                    bad.len(),
+                    want.len(),
+                    have[i],
+                    f32::from_bits(have[i]),
+                    want[i],
+                    f32::from_bits(want[i]),
+                );
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn every_kernel_gives_the_twins_bits_on_every_device() {
+    let rows = rows();
+    let mut failed = false;
+    for (label, found) in devices::found() {
+        for software in [true, false] {
+            let mut f = found.clone();
+            f.software = software;
+            let start = std::time::Instant::now();
+            let mut device = Wgpu::new(&f, Tuning::default())
+                .unwrap_or_else(|e| panic!("{label}: {e}"))
+                .with_guards();
+            let variants = if software { "software" } else { "gpu" };
+            let table = compare(&format!("{label} ({variants})"), &rows, &mut device);
+            let bad: usize = table.values().map(|v| v.0).sum();
+            let all: usize = table.values().map(|v| v.1).sum();
+            println!(
+                "{label}, {variants} variants: {bad} of {all} elements differ, {} kernels, {:.1} s",
+                table.len(),
+                start.elapsed().as_secs_f64()
+            );
+            for (kernel, (bad, all)) in &table {
+                if *bad > 0 {
+                    println!("  {kernel}: {bad} of {all}");
+                }
+            }
+            failed |= bad > 0;
+        }
+    }
+    assert!(!failed, "see above");
+}
