@@ -278,6 +278,8 @@ impl Wgpu {
                 self.device.destroy();
             }
             let index = self.queue.submit([commands]);
+            let refused = self.health.check_faults();
+            refused.map_err(|t| (t, steps.clone()))?;
             under_way.push_back((index, steps.clone()));
             if under_way.len() >= submit::UNDER_WAY {
                 self.wait_first(&mut under_way)?;
@@ -287,7 +289,8 @@ impl Wgpu {
             self.wait_first(&mut under_way)?;
         }
         self.staging.settled();
-        Ok(())
+        let all = 0..self.programs[program].launches.len();
+        self.health.check().map_err(|t| (t, all))
     }
 
     fn wait_first(
