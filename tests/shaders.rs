@@ -12,10 +12,22 @@ use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
 use std::collections::{HashMap, HashSet};
 
 const OPTIONS: [Options; 4] = [
-    Options { fence: true, software: false },
-    Options { fence: true, software: true },
-    Options { fence: false, software: false },
-    Options { fence: false, software: true },
+    Options {
+        fence: true,
+        software: false,
+    },
+    Options {
+        fence: true,
+        software: true,
+    },
+    Options {
+        fence: false,
+        software: false,
+    },
+    Options {
+        fence: false,
+        software: true,
+    },
 ];
 
 /// A text that some step needs.
@@ -36,7 +48,13 @@ fn permutations(plans: &[(String, Plan)]) -> Vec<Permutation> {
                 let shader = wgsl::shader(step, plan, options);
                 if seen.insert(format!("{}{:?}", shader.source, shader.constants)) {
                     let name = format!("{} in {name}, {options:?}", step.kernel.name);
-                    out.push(Permutation { name, step: step.clone(), plan: p, shader, options });
+                    out.push(Permutation {
+                        name,
+                        step: step.clone(),
+                        plan: p,
+                        shader,
+                        options,
+                    });
                 }
             }
         }
@@ -78,17 +96,35 @@ fn every_permutation_validates_and_binds_what_its_kernel_says() {
         kernels_seen.insert(p.step.kernel.name);
         bindings_fit(p, &module);
         let entry = &module.entry_points[0];
-        assert_eq!((entry.name.as_str(), module.entry_points.len()), ("main", 1));
+        assert_eq!(
+            (entry.name.as_str(), module.entry_points.len()),
+            ("main", 1)
+        );
         assert_eq!(entry.workgroup_size, p.shader.workgroup_size, "{}", p.name);
-        assert!(entry.workgroup_size.iter().product::<u32>() <= 256, "{}", p.name);
-        assert!(wgsl::workgroups(&p.step, &plans[p.plan].1, p.options) > 0, "{}", p.name);
+        assert!(
+            entry.workgroup_size.iter().product::<u32>() <= 256,
+            "{}",
+            p.name
+        );
+        assert!(
+            wgsl::workgroups(&p.step, &plans[p.plan].1, p.options) > 0,
+            "{}",
+            p.name
+        );
         for (name, _) in &p.shader.constants {
-            let found = module.overrides.iter().any(|(_, o)| o.name.as_deref() == Some(name));
+            let found = module
+                .overrides
+                .iter()
+                .any(|(_, o)| o.name.as_deref() == Some(name));
             assert!(found, "{}: there is no constant {name}", p.name);
         }
     }
     for k in kernels::ALL {
-        assert!(kernels_seen.contains(k.name), "no plan here uses {}", k.name);
+        assert!(
+            kernels_seen.contains(k.name),
+            "no plan here uses {}",
+            k.name
+        );
     }
     println!("{} texts", all.len());
 }
@@ -96,7 +132,12 @@ fn every_permutation_validates_and_binds_what_its_kernel_says() {
 fn bindings_fit(p: &Permutation, module: &Module) {
     let k = p.step.kernel;
     let mut expected = vec![Access::Read; p.step.reads.len()];
-    expected.extend(k.bindings.iter().map(|b| b.access).filter(|a| *a != Access::Read));
+    expected.extend(
+        k.bindings
+            .iter()
+            .map(|b| b.access)
+            .filter(|a| *a != Access::Read),
+    );
     if p.step.params.expr.is_none() {
         let declared: Vec<Access> = k.bindings.iter().map(|b| b.access).collect();
         assert_eq!(declared, expected, "{}: reads come first", p.name);
@@ -109,7 +150,10 @@ fn bindings_fit(p: &Permutation, module: &Module) {
         match v.space {
             AddressSpace::WorkGroup => memory += layout,
             AddressSpace::Uniform => {
-                assert_eq!(v.binding.as_ref().map(|b| (b.group, b.binding)), Some((0, 0)));
+                assert_eq!(
+                    v.binding.as_ref().map(|b| (b.group, b.binding)),
+                    Some((0, 0))
+                );
                 let words = p.step.params.words.len();
                 assert_eq!(layout as usize, 4 * words, "{}: uniform block", p.name);
                 assert_eq!(p.shader.uniform_words, words, "{}", p.name);
@@ -122,7 +166,11 @@ fn bindings_fit(p: &Permutation, module: &Module) {
             _ => {}
         }
     }
-    assert!(memory <= 16384, "{}: {memory} bytes of workgroup memory", p.name);
+    assert!(
+        memory <= 16384,
+        "{}: {memory} bytes of workgroup memory",
+        p.name
+    );
     for (i, (have, want)) in bound.iter().zip(&expected).enumerate() {
         let want = match want {
             Access::Read => StorageAccess::LOAD,

@@ -5,16 +5,17 @@
 mod devices;
 
 use devices::{devices, found, tuned};
+use isobit::dtype::DType;
 use isobit::exec::cpu::Cpu;
 use isobit::exec::wgpu::adapter::{Backend, Choice, choose, list};
 use isobit::exec::wgpu::{Tuning, Wgpu};
 use isobit::exec::{ExecError, Executor, ProgramId};
 use isobit::graph::{Graph, Program, Type};
-use isobit::dtype::DType;
+use isobit::kernels::Params;
 use isobit::kernels::optim::HYPER;
 use isobit::kernels::rng::{self, Stream};
-use isobit::kernels::Params;
-use isobit::models::char_gpt::CharGpt;
+use isobit::models::char_gpt::{CharGpt, TrainOptions};
+use isobit::passes::autocast::FP32;
 use isobit::passes::compile;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use std::sync::Arc;
@@ -29,7 +30,14 @@ const MODEL: CharGpt = CharGpt {
 const BATCH: usize = 3;
 
 fn train() -> Arc<Plan> {
-    let p = MODEL.train_program(BATCH, 1.0, true);
+    let o = TrainOptions {
+        batch: BATCH,
+        clip: 1.0,
+        dump_grads: true,
+        histogram: false,
+        policy: FP32,
+    };
+    let p = MODEL.train_program(&o);
     Arc::new(compile("train", p.expect("differentiable")).expect("compiles"))
 }
 
@@ -189,7 +197,10 @@ fn long_launches_take_two_dimensions() {
         gpu.write_input(id, "y", &words(&y)).expect("y");
         gpu.run(id).unwrap_or_else(|e| panic!("{label}: {e}"));
         let out = gpu.read_output(id, "out").expect("out");
-        assert!(out.len() == n && (0..n).all(|i| out[i] == sum(i)), "{label}");
+        assert!(
+            out.len() == n && (0..n).all(|i| out[i] == sum(i)),
+            "{label}"
+        );
     }
 }
 
@@ -214,7 +225,10 @@ fn programs_share_states_by_name() {
         let a = gpu.load(save("a")).expect("a");
         let once = gpu.memory().allocated;
         let b = gpu.load(save("b")).expect("b");
-        assert!(gpu.memory().allocated < 2 * once, "{label}: s is there once");
+        assert!(
+            gpu.memory().allocated < 2 * once,
+            "{label}: s is there once"
+        );
         assert_eq!(gpu.read_state("s").expect("zeroed"), bits(0.0));
         gpu.write_state("s", &bits(2.0)).expect("s");
         gpu.write_input(a, "x", &bits(3.0)).expect("x");

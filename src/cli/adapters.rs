@@ -25,13 +25,20 @@ pub fn adapters(global: &Global) -> Result<i32, Error> {
 
 /// The preset that runs when none is named: a software GPU gets the CPU's.
 pub fn default_preset(device: &Device) -> Preset {
-    if device.is_real_gpu() { Preset::Seed } else { Preset::Tiny }
+    if device.is_real_gpu() {
+        Preset::Seed
+    } else {
+        Preset::Tiny
+    }
 }
 
 fn print(f: &Found) {
     let l = &f.limits;
     println!("{}: {} ({}, {})", f.index, f.name, f.backend, f.kind);
-    println!("   driver: {}", [f.driver.as_str(), f.driver_info.as_str()].join(" ").trim());
+    println!(
+        "   driver: {}",
+        [f.driver.as_str(), f.driver_info.as_str()].join(" ").trim()
+    );
     println!(
         "   limits: buffer {}, binding {}, {} storage buffers a kernel, {} invocations and {} a workgroup",
         bytes(l.buffer),
@@ -40,7 +47,14 @@ fn print(f: &Found) {
         l.invocations,
         bytes(l.workgroup_memory)
     );
-    println!("   features: {}", if f.features.is_empty() { "none".into() } else { f.features.join(", ") });
+    println!(
+        "   features: {}",
+        if f.features.is_empty() {
+            "none".into()
+        } else {
+            f.features.join(", ")
+        }
+    );
     if let Some(why) = &f.unusable {
         println!("   cannot train: {why}");
     }

@@ -39,7 +39,10 @@ impl Device {
                         "--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"
                     ));
                 }
-                return Ok(Device::Cpu { threads, why: "CPU executor, as asked".into() });
+                return Ok(Device::Cpu {
+                    threads,
+                    why: "CPU executor, as asked".into(),
+                });
             }
             Backend::Cuda => {
                 return usage("--backend cuda is not in this build; use --backend vulkan or cpu");

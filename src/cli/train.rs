@@ -172,7 +172,9 @@ fn catch_signals() -> Result<(), Error> {
 /// Whatever stops it, as one line.
 pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     // Without a device there is no default preset; with one, the settings are still checked first.
-    let asked = args.preset.or(args.config.is_some().then_some(Preset::Tiny));
+    let asked = args
+        .preset
+        .or(args.config.is_some().then_some(Preset::Tiny));
     if let Some(preset) = asked {
         args.settings(preset)?;
     }
@@ -199,7 +201,13 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{backend}", s.name)));
     let i = first.info();
-    println!("device: {} ({}, {}{})", device.why(), i.name, i.driver, threads(&i));
+    println!(
+        "device: {} ({}, {}{})",
+        device.why(),
+        i.name,
+        i.driver,
+        threads(&i)
+    );
     introduce(&s, &data, &model, &programs, &outdir);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
@@ -218,9 +226,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     let mut stopped = false;
     for (&scheme, programs) in s.schemes.iter().zip(&programs) {
         // A new executor for each scheme, so that peak memory is counted anew.
-        let exec = exec
-            .take()
-            .map_or_else(|| device.open(), Ok)?;
+        let exec = exec.take().map_or_else(|| device.open(), Ok)?;
         let mut session = Session::new(exec, model, programs, &weights)?;
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
@@ -248,7 +254,8 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
 }
 
 fn threads(i: &DeviceInfo) -> String {
-    i.threads.map_or(String::new(), |n| format!(", {n} threads"))
+    i.threads
+        .map_or(String::new(), |n| format!(", {n} threads"))
 }
 
 fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {

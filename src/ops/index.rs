@@ -65,6 +65,9 @@ pub static GATHER: OpDef = OpDef {
             Case::new(Op::Gather, &[&[1, 1], &[1]]).ids(1, 1),
             Case::new(Op::Gather, &[&[7, 5], &[13]]).ids(1, 7),
             Case::new(Op::Gather, &[&[3, 65], &[257]]).ids(1, 3),
+            Case::new(Op::Gather, &[&[9, 33], &[70]])
+                .ids(1, 9)
+                .narrow(&[0]),
         ]
     },
 };

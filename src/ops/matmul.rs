@@ -60,6 +60,15 @@ pub static MATMUL: OpDef = OpDef {
                 .tol(1e-5)
                 .not_differentiable(),
         );
+        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 13, 31), (4, 6, 1030)] {
+            let both = |ta, tb, a: [usize; 2], b: [usize; 2]| {
+                Case::new(mm(ta, tb), &[&a, &b]).narrow(&[0, 1])
+            };
+            out.push(both(false, false, [m, k], [k, n]));
+            out.push(both(true, false, [k, m], [k, n]));
+            out.push(both(false, true, [m, k], [n, k]));
+            out.push(both(true, true, [k, m], [n, k]));
+        }
         let tiny = Fill::Normal(1e-16); // below the operand floor: products count as 0
         out.push(
             Case::new(mm(false, false), &[&[3, 9], &[9, 4]])

@@ -302,6 +302,14 @@ impl Case {
         self.fill(i, Fill::Ids(bound))
     }
 
+    /// Operands `which` in bf16; one rounding of the result is then allowed for.
+    pub fn narrow(mut self, which: &[usize]) -> Case {
+        which
+            .iter()
+            .for_each(|&i| self.src[i].0.dtype = DType::Bf16);
+        self.tol(1e-2).not_differentiable()
+    }
+
     /// Another tolerance.
     pub fn tol(mut self, tol: f64) -> Case {
         self.tol = tol;

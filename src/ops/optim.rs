@@ -82,7 +82,7 @@ pub static ADAMW: OpDef = OpDef {
         };
         parts
             .into_iter()
-            .flat_map(|p| [case(p, 1), case(p, 257)])
+            .flat_map(|p| [case(p, 1), case(p, 257), case(p, 257).narrow(&[0, 1, 2, 3])])
             .collect()
     },
 };

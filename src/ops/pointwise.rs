@@ -227,7 +227,14 @@ pub static CAST: OpDef = OpDef {
         };
         lw.pointwise(id, &[operand], expr);
     },
-    cases: || vec![Case::new(Op::Cast(DType::F32), &[&[3, 5]])],
+    cases: || {
+        let to = |dtype| Case::new(Op::Cast(dtype), &[&[13, 7]]);
+        vec![
+            to(DType::F32),
+            to(DType::Bf16).tol(1e-2).not_differentiable(),
+            to(DType::F32).narrow(&[0]),
+        ]
+    },
 };
 
 /// The table's rows for all pointwise operations: prime and size-1 shapes, and a range where each is
@@ -235,6 +242,18 @@ pub static CAST: OpDef = OpDef {
 pub fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     for &(op, ..) in TABLE {
+        if def(op).numeric == Numeric::Follow {
+            let all: Vec<usize> = (0..op.arity()).collect();
+            for shape in [&[257usize][..], &[2, 3, 6]] {
+                let case = Case::new(Op::Pw(op), &vec![shape; op.arity()]);
+                let case = if op == PwOp::Select {
+                    case.fill(0, Fill::Ids(2))
+                } else {
+                    case
+                };
+                out.push(case.narrow(&all));
+            }
+        }
         for shape in [&[1usize][..], &[257], &[13, 7], &[2, 3, 1, 5]] {
             let shapes = vec![shape; op.arity()];
             let case = Case::new(Op::Pw(op), &shapes);

@@ -44,9 +44,18 @@ impl Filled {
             .enumerate()
             .map(|(i, (ty, f))| fill(i, ty.shape.elems(), *f))
             .collect();
-        Filled {
+        let mut out = Filled {
             case: case.clone(),
             values,
+        };
+        out.round();
+        out
+    }
+
+    /// Narrow operands hold narrow values.
+    fn round(&mut self) {
+        for (v, (ty, _)) in self.values.iter_mut().zip(&self.case.src) {
+            v.iter_mut().for_each(|x| *x = ty.dtype.round(*x));
         }
     }
 
@@ -74,6 +83,7 @@ impl Filled {
                 }
             }
         }
+        self.round();
     }
 
     /// The operation on states `x0`, `x1`, …
@@ -131,11 +141,11 @@ impl Filled {
 
     /// The operands' words.
     pub fn words(&self, i: usize) -> Vec<u32> {
-        let id = self.case.src[i].0.dtype == DType::U32;
-        self.values[i]
-            .iter()
-            .map(|&v| if id { v as u32 } else { v.to_bits() })
-            .collect()
+        let ty = self.case.src[i].0;
+        if ty.dtype == DType::U32 {
+            return self.values[i].iter().map(|&v| v as u32).collect();
+        }
+        ty.dtype.pack(ty.shape.row(), &self.values[i])
     }
 
     /// Loads a plan, writes the operands.
@@ -154,16 +164,14 @@ impl Filled {
 
 fn numbers(case: &Case, words: Vec<u32>) -> Vec<f64> {
     let g = Graph::new();
-    let integers = Filled::new(case, 0).build(&g).ty().dtype == DType::U32;
-    words
+    let ty = Filled::new(case, 0).build(&g).ty();
+    if ty.dtype == DType::U32 {
+        return words.into_iter().map(|w| w as f64).collect();
+    }
+    ty.dtype
+        .unpack(ty.shape.row(), &words)
         .into_iter()
-        .map(|w| {
-            if integers {
-                w as f64
-            } else {
-                f32::from_bits(w) as f64
-            }
-        })
+        .map(|v| v as f64)
         .collect()
 }
 

@@ -5,11 +5,13 @@ use crate::common::cases::{Filled, all_cases};
 use isobit::dtype::DType;
 use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
-use isobit::models::char_gpt::CharGpt;
+use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::ops::{Case, Fill, Op, ReduceOp};
+use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
 use isobit::passes::compile;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use isobit::shape::Shape;
+use isobit::train::ledgers::{snapshot_program, swallow_program};
 
 /// A plan that computes one case of the operation table: inputs `x0`, `x1`, ..., output `y`.
 pub fn of_case(case: &Case) -> Plan {
@@ -38,7 +40,10 @@ pub fn cases() -> Vec<Case> {
             out.push(Case::new(Op::MatMul { ta, tb }, &[&a, &b]));
         }
     }
-    let mm = Op::MatMul { ta: true, tb: false };
+    let mm = Op::MatMul {
+        ta: true,
+        tb: false,
+    };
     out.push(Case::new(mm.clone(), &[&[7171, 19], &[7171, 21]]));
     out.push(Case::new(mm.clone(), &[&[1024, 8], &[1024, 8]]));
     out.push(Case::new(mm, &[&[9, 33, 40], &[9, 33, 70]]));
@@ -47,7 +52,10 @@ pub fn cases() -> Vec<Case> {
         let (x, gain, row, stat) = ([67, c], [c], [67], [67, 1]);
         out.push(Case::new(Op::LayerNorm(eps), &[&x, &gain]));
         out.push(Case::new(Op::NormMean(eps), &[&x]));
-        out.push(Case::new(Op::LayerNormGrad(eps), &[&x, &gain, &stat, &stat, &x]));
+        out.push(Case::new(
+            Op::LayerNormGrad(eps),
+            &[&x, &gain, &stat, &stat, &x],
+        ));
         out.push(Case::new(Op::Softmax, &[&x]));
         out.push(Case::new(Op::SoftmaxGrad, &[&x, &x]));
         out.push(Case::new(Op::Lse, &[&x]));
@@ -101,12 +109,26 @@ pub fn random_bits(n: usize) -> Plan {
 
 /// The model's programs.
 pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
-    let train = m.train_program(batch, 1.0, true).expect("differentiable");
-    vec![
-        compile("train", train).expect("compiles"),
-        compile("eval", m.eval_program(batch)).expect("compiles"),
-        compile("digest", m.digest_program()).expect("compiles"),
-    ]
+    let each = |policy: Policy| {
+        let o = TrainOptions {
+            batch,
+            clip: 1.0,
+            dump_grads: true,
+            histogram: true,
+            policy,
+        };
+        let train = m.train_program(&o).expect("differentiable");
+        vec![
+            compile("train", train).expect("compiles"),
+            compile("eval", m.eval_program(batch, &policy)).expect("compiles"),
+            compile("digest", m.digest_program(&policy)).expect("compiles"),
+        ]
+    };
+    let mut out: Vec<Plan> = [FP32, MIXED, BF16].into_iter().flat_map(each).collect();
+    let weights = m.weights();
+    out.push(compile("snapshot", snapshot_program(&weights)).expect("compiles"));
+    out.push(compile("swallow", swallow_program(&weights)).expect("compiles"));
+    out
 }
 
 /// What a case is called in messages.

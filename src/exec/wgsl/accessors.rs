@@ -140,6 +140,8 @@ fn wide(b: &Bound, width: usize) -> String {
 /// Whether a step touches packed elements or rounds to their type (its text then includes the packing).
 pub fn packs(step: &Step, plan: &Plan) -> bool {
     let rounds = |e: &Expr| e.code.iter().any(|i| i.round == DType::Bf16);
-    let touches = bindings(step, plan).iter().any(|b| b.float && b.dtype == DType::Bf16);
+    let touches = bindings(step, plan)
+        .iter()
+        .any(|b| b.float && b.dtype == DType::Bf16);
     touches || step.params.expr.as_deref().is_some_and(rounds)
 }

@@ -2,9 +2,9 @@
 //! device, and are made for speed alone.
 
 use super::Options;
+use crate::dtype::DType;
 use crate::kernels::order::KEY_BLOCK;
 use crate::kernels::{Params, digest, histogram, math};
-use crate::dtype::DType;
 use crate::plan::{Plan, Step};
 
 /// A chosen variant.
@@ -154,7 +154,8 @@ fn attention(
         v.swaps.push(("lib/wide.wgsl", "lib/narrow.wgsl"));
     }
     if plan.buf(step.reads[0]).ty.dtype == DType::Bf16 {
-        v.swaps.push(("lib/operand_f32.wgsl", "lib/operand_bf16.wgsl"));
+        v.swaps
+            .push(("lib/operand_f32.wgsl", "lib/operand_bf16.wgsl"));
     }
     v.width = Some(width);
     v.header = format!("const HEAD: u32 = {}u;\n", p.at(3));
