@@ -59,7 +59,8 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A device that is there.
+/// A device that is there. Executors opened from one listing may share a context on GL, whose lock gives
+/// up after 6 s: for use in several threads there, list anew.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its place in [`list`]; `--adapter` accepts it.

@@ -56,8 +56,10 @@ fn data_dependent(kernel: &KernelDef) -> bool {
 
 /// A shader whose constants are known.
 pub(super) struct Ready {
-    module: naga::Module,
-    info: ModuleInfo,
+    /// The module without overrides.
+    pub module: naga::Module,
+    /// What naga's validator knows of it.
+    pub info: ModuleInfo,
     /// What it asks of a device.
     pub facts: Facts,
 }
