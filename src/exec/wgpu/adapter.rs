@@ -59,7 +59,8 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A device that is there.
+/// A device that is there. Executors opened from one listing may share a context on GL, whose lock gives
+/// up after 6 s: for use in several threads there, list anew.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its place in [`list`]; `--adapter` accepts it.
@@ -375,12 +376,13 @@ fn named(
         Some(i) => f.index == i,
         None => f.name.to_lowercase().contains(&lower),
     };
-    if let Some(f) = broken.iter().find(|f| is(f)) {
-        if !here.iter().any(is) {
+    match broken.iter().find(|f| is(f)) {
+        Some(f) if !here.iter().any(is) => {
             let reason = f.unusable.as_deref().unwrap_or_default();
             let text = format!("{} cannot be used: {reason}", f.title());
             return Err(ExecError::Device(text));
         }
+        _ => {}
     }
     if here.is_empty() {
         return Err(ExecError::Device(absent(backend)));
@@ -443,3 +445,6 @@ fn absent(backend: Backend) -> String {
     };
     format!("no {name} device: {what}, or use `--backend cpu`")
 }
+
+#[cfg(test)]
+mod tests;
