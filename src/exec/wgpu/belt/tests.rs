@@ -132,14 +132,17 @@ fn the_validator_accepts_it() {
 /// Every shader of the operation table and of the model, for software devices and others.
 #[test]
 fn every_shader_stays_valid() {
-    let model = crate::models::char_gpt::CharGpt {
+    use crate::models::char_gpt::{CharGpt, TrainOptions};
+    use crate::passes::autocast::FP32;
+    let model = CharGpt {
         vocab: 11,
         block: 37,
         n_layer: 1,
         n_head: 2,
         n_embd: 24,
     };
-    let train = model.train_program(17, 1.0, false).expect("differentiable");
+    let o = TrainOptions { batch: 17, clip: 1.0, dump_grads: false, histogram: false, policy: FP32 };
+    let train = model.train_program(&o).expect("differentiable");
     let mut plans = vec![compile("train", train).expect("compiles")];
     let cases = ops::all().into_iter().flat_map(|d| (d.cases)());
     for case in cases.chain(ops::pointwise::cases()) {
