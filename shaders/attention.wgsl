@@ -8,6 +8,7 @@ var<private> queries: Head;
 var<private> row: Index; // own rows, in q
 var<private> place: Index; // where their sums begin, in y
 var<private> there: Mask;
+var<private> alpha: Wide; // e to the old maximum less the new one
 
 fn load_own(part: u32, d: u32) -> Wide {
     return floor_w(ldw_qkv(row * queries.pitch + Index(queries.first + d)), FLOOR_F32_OPERAND);
@@ -19,6 +20,11 @@ fn load_sum(part: u32, d: u32) -> Wide {
 
 fn store_sum(part: u32, d: u32, v: Wide) {
     stw_y(place + Index(d), v, there);
+}
+
+// A sum under a new maximum.
+fn carried_sum(d: u32) -> Wide {
+    return rn_floor_w(sum_at(0u, d) * alpha, FLOOR_SUM);
 }
 
 // The scaled scores of a block of keys, folded over ascending d, as weights; returns the largest that is
@@ -104,13 +110,13 @@ fn main(
         let first = b * BLOCK;
         let block_top = scores(keys, first, query);
         let new_top = select(max_w(top, block_top), block_top, Mask(b == 0u));
-        let alpha = exp_w(rn_w(top - new_top));
+        alpha = exp_w(rn_w(top - new_top));
         for (var j = 0u; j < rolled(BLOCK); j++) {
             let e = exp_w(rn_w(weight(0u, j) - new_top));
             let p = select(Wide(0.0), e, Index(first + j) <= query);
             put_weight(0u, j, floor_w(p, FLOOR_SUM));
         }
-        fold_rows(values, first, alpha, b == 0u);
+        fold_rows(values, first, b == 0u);
         let block_total = sum_block();
         let carried = rn_floor_w(total * alpha, FLOOR_SUM);
         total = select(fence_w(carried + block_total), block_total, Mask(b == 0u));

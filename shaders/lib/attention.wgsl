@@ -5,7 +5,8 @@
 //
 // HEAD is the head width, a constant of the generated text. The including shader declares PARTS, how
 // many products of own rows there are (each with its own rows, weights and sums), and the functions
-// load_own, load_sum and store_sum, which reach own rows and sums in memory.
+// load_own, load_sum and store_sum, which reach own rows and sums in memory, and carried_sum, which is a
+// sum of part 0 as it goes into the next block.
 
 struct Params {
     zero: u32,
@@ -80,15 +81,21 @@ fn qkv_at(i: u32) -> f32 {
     return floor_to(ld_qkv(i), FLOOR_F32_OPERAND);
 }
 
-// sums[0][d] += weights[0][j] * element d of row `first + j` of qkv, over ascending j. The sums are
-// scaled by alpha first, or cleared where they are `fresh`.
-fn fold_rows(h: Head, first: u32, alpha: Wide, fresh: bool) {
+// sums[0][d] += weights[0][j] * element d of row `first + j` of qkv, over ascending j, from 0 where the
+// sums are `fresh`.
+fn fold_rows(h: Head, first: u32, fresh: bool) {
     for (var d = 0u; d < rolled(HEAD); d += 4u) {
         let e = min(vec4<u32>(d, d + 1u, d + 2u, d + 3u), vec4<u32>(HEAD - 1u));
-        var x0 = scaled_sum(0u, e.x, alpha, fresh);
-        var x1 = scaled_sum(0u, e.y, alpha, fresh);
-        var x2 = scaled_sum(0u, e.z, alpha, fresh);
-        var x3 = scaled_sum(0u, e.w, alpha, fresh);
+        var x0 = Wide(0.0);
+        var x1 = Wide(0.0);
+        var x2 = Wide(0.0);
+        var x3 = Wide(0.0);
+        if !fresh {
+            x0 = carried_sum(e.x);
+            x1 = carried_sum(e.y);
+            x2 = carried_sum(e.z);
+            x3 = carried_sum(e.w);
+        }
         for (var j = 0u; j < rolled(BLOCK); j++) {
             let at = vec4<u32>(min(first + j, P.t - 1u) * h.pitch + h.first) + e;
             let w = floor_w(weight(0u, j), FLOOR_F32_OPERAND);
@@ -103,11 +110,4 @@ fn fold_rows(h: Head, first: u32, alpha: Wide, fresh: bool) {
         put_sum(0u, e.z, x2);
         put_sum(0u, e.w, x3);
     }
-}
-
-fn scaled_sum(part: u32, d: u32, alpha: Wide, fresh: bool) -> Wide {
-    if fresh {
-        return Wide(0.0);
-    }
-    return rn_floor_w(sum_at(part, d) * alpha, FLOOR_SUM);
 }
