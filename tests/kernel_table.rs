@@ -18,7 +18,8 @@ type Written = Vec<(&'static str, Vec<u32>)>;
 fn trace(exec: &mut dyn Executor, plan: &Arc<Plan>, inputs: &[Vec<u32>]) -> Written {
     let id = exec.load(plan.clone()).expect("loads");
     for (i, words) in inputs.iter().enumerate() {
-        exec.write_input(id, &format!("x{i}"), words).expect("written");
+        exec.write_input(id, &format!("x{i}"), words)
+            .expect("written");
     }
     let mut out = Vec::new();
     exec.trace(id, &mut |_, step, wrote| {
@@ -53,14 +54,28 @@ fn rows() -> Vec<Row> {
         let plan = Arc::new(plans::of_case(case));
         for rough in [false, true] {
             let inputs = plans::operands(case, n as u64, rough);
-            let name = format!("{}{}", plans::title(case), if rough { ", rough" } else { "" });
+            let name = format!(
+                "{}{}",
+                plans::title(case),
+                if rough { ", rough" } else { "" }
+            );
             let expected = trace(&mut cpu, &plan, &inputs);
-            out.push(Row { name, plan: plan.clone(), inputs, expected });
+            out.push(Row {
+                name,
+                plan: plan.clone(),
+                inputs,
+                expected,
+            });
         }
     }
     let plan = Arc::new(plans::random_bits(1001));
     let expected = trace(&mut cpu, &plan, &[]);
-    out.push(Row { name: "random bits".into(), plan, inputs: vec![], expected });
+    out.push(Row {
+        name: "random bits".into(),
+        plan,
+        inputs: vec![],
+        expected,
+    });
     out
 }
 
@@ -71,7 +86,9 @@ fn compare(label: &str, rows: &[Row], device: &mut Wgpu) -> BTreeMap<&'static st
     let mut told = 0;
     for row in rows {
         let have = trace(device, &row.plan, &row.inputs);
-        device.check_guards().unwrap_or_else(|e| panic!("{}: {e}", row.name));
+        device
+            .check_guards()
+            .unwrap_or_else(|e| panic!("{}: {e}", row.name));
         for ((kernel, want), (_, have)) in row.expected.iter().zip(&have) {
             let bad = differing(want, have);
             let entry = out.entry(*kernel).or_insert((0, 0));

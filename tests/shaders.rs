@@ -2,6 +2,7 @@
 //! kernel says, and translates to every shading language.
 
 mod common;
+mod lint;
 mod plans;
 
 use isobit::exec::wgsl::{self, Options, Shader};
@@ -9,13 +10,25 @@ use isobit::kernels::{self, Access};
 use isobit::plan::{Plan, Step};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 const OPTIONS: [Options; 4] = [
-    Options { fence: true, software: false },
-    Options { fence: true, software: true },
-    Options { fence: false, software: false },
-    Options { fence: false, software: true },
+    Options {
+        fence: true,
+        software: false,
+    },
+    Options {
+        fence: true,
+        software: true,
+    },
+    Options {
+        fence: false,
+        software: false,
+    },
+    Options {
+        fence: false,
+        software: true,
+    },
 ];
 
 /// A text that some step needs.
@@ -36,7 +49,13 @@ fn permutations(plans: &[(String, Plan)]) -> Vec<Permutation> {
                 let shader = wgsl::shader(step, plan, options);
                 if seen.insert(format!("{}{:?}", shader.source, shader.constants)) {
                     let name = format!("{} in {name}, {options:?}", step.kernel.name);
-                    out.push(Permutation { name, step: step.clone(), plan: p, shader, options });
+                    out.push(Permutation {
+                        name,
+                        step: step.clone(),
+                        plan: p,
+                        shader,
+                        options,
+                    });
                 }
             }
         }
@@ -78,17 +97,35 @@ fn every_permutation_validates_and_binds_what_its_kernel_says() {
         kernels_seen.insert(p.step.kernel.name);
         bindings_fit(p, &module);
         let entry = &module.entry_points[0];
-        assert_eq!((entry.name.as_str(), module.entry_points.len()), ("main", 1));
+        assert_eq!(
+            (entry.name.as_str(), module.entry_points.len()),
+            ("main", 1)
+        );
         assert_eq!(entry.workgroup_size, p.shader.workgroup_size, "{}", p.name);
-        assert!(entry.workgroup_size.iter().product::<u32>() <= 256, "{}", p.name);
-        assert!(wgsl::workgroups(&p.step, &plans[p.plan].1, p.options) > 0, "{}", p.name);
+        assert!(
+            entry.workgroup_size.iter().product::<u32>() <= 256,
+            "{}",
+            p.name
+        );
+        assert!(
+            wgsl::workgroups(&p.step, &plans[p.plan].1, p.options) > 0,
+            "{}",
+            p.name
+        );
         for (name, _) in &p.shader.constants {
-            let found = module.overrides.iter().any(|(_, o)| o.name.as_deref() == Some(name));
+            let found = module
+                .overrides
+                .iter()
+                .any(|(_, o)| o.name.as_deref() == Some(name));
             assert!(found, "{}: there is no constant {name}", p.name);
         }
     }
     for k in kernels::ALL {
-        assert!(kernels_seen.contains(k.name), "no plan here uses {}", k.name);
+        assert!(
+            kernels_seen.contains(k.name),
+            "no plan here uses {}",
+            k.name
+        );
     }
     println!("{} texts", all.len());
 }
@@ -96,7 +133,12 @@ fn every_permutation_validates_and_binds_what_its_kernel_says() {
 fn bindings_fit(p: &Permutation, module: &Module) {
     let k = p.step.kernel;
     let mut expected = vec![Access::Read; p.step.reads.len()];
-    expected.extend(k.bindings.iter().map(|b| b.access).filter(|a| *a != Access::Read));
+    expected.extend(
+        k.bindings
+            .iter()
+            .map(|b| b.access)
+            .filter(|a| *a != Access::Read),
+    );
     if p.step.params.expr.is_none() {
         let declared: Vec<Access> = k.bindings.iter().map(|b| b.access).collect();
         assert_eq!(declared, expected, "{}: reads come first", p.name);
@@ -109,7 +151,10 @@ fn bindings_fit(p: &Permutation, module: &Module) {
         match v.space {
             AddressSpace::WorkGroup => memory += layout,
             AddressSpace::Uniform => {
-                assert_eq!(v.binding.as_ref().map(|b| (b.group, b.binding)), Some((0, 0)));
+                assert_eq!(
+                    v.binding.as_ref().map(|b| (b.group, b.binding)),
+                    Some((0, 0))
+                );
                 let words = p.step.params.words.len();
                 assert_eq!(layout as usize, 4 * words, "{}: uniform block", p.name);
                 assert_eq!(p.shader.uniform_words, words, "{}", p.name);
@@ -122,7 +167,11 @@ fn bindings_fit(p: &Permutation, module: &Module) {
             _ => {}
         }
     }
-    assert!(memory <= 16384, "{}: {memory} bytes of workgroup memory", p.name);
+    assert!(
+        memory <= 16384,
+        "{}: {memory} bytes of workgroup memory",
+        p.name
+    );
     for (i, (have, want)) in bound.iter().zip(&expected).enumerate() {
         let want = match want {
             Access::Read => StorageAccess::LOAD,
@@ -173,4 +222,81 @@ fn every_shader_file_is_embedded() {
     let mut embedded: Vec<String> = wgsl::NAMES.iter().map(|s| s.to_string()).collect();
     embedded.sort();
     assert_eq!(found, embedded);
+}
+
+#[test]
+fn every_permutation_is_portable() {
+    let plans = plans::all();
+    let mut failed = BTreeSet::new();
+    let mut linted = 0;
+    for p in permutations(&plans).iter().filter(|p| p.options.fence) {
+        let findings = lint::lint(&p.shader.source).unwrap_or_else(|e| panic!("{}: {e}", p.name));
+        linted += 1;
+        for f in findings {
+            failed.insert(format!("{}: {}: {}", p.step.kernel.name, f.rule, f.text));
+        }
+    }
+    println!("{linted} texts");
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// The files of a folder of shaders, by name.
+fn folder(name: &str) -> Vec<(String, String)> {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(name);
+    let mut out: Vec<_> = std::fs::read_dir(dir)
+        .expect("a folder")
+        .map(|e| e.expect("an entry").path())
+        .map(|p| {
+            let text = std::fs::read_to_string(&p).expect("a text");
+            (
+                p.file_name()
+                    .expect("a file")
+                    .to_string_lossy()
+                    .into_owned(),
+                text,
+            )
+        })
+        .collect();
+    out.sort();
+    out
+}
+
+#[test]
+fn each_bad_shader_is_rejected_for_its_own_reason() {
+    let bad = folder("bad_shaders");
+    let mut rules = HashSet::new();
+    for (name, text) in &bad {
+        let rule = text
+            .lines()
+            .next()
+            .and_then(|l| l.strip_prefix("// rule: "))
+            .expect("names its rule");
+        let findings = lint::lint(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(!findings.is_empty(), "{name} is not rejected");
+        for f in findings {
+            assert_eq!(f.rule, rule, "{name}: {f:?}");
+        }
+        rules.insert(rule.to_string());
+    }
+    for rule in [
+        lint::BUILT_IN,
+        lint::DIVISION,
+        lint::CONVERSION,
+        lint::ATOMIC,
+        lint::SUBGROUP,
+        lint::PRODUCT,
+        lint::MARK,
+        lint::POINTER,
+    ] {
+        assert!(
+            rules.contains(rule),
+            "no bad shader breaks the rule {rule:?}"
+        );
+    }
+    for (name, text) in folder("good_shaders") {
+        let findings = lint::lint(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(findings.is_empty(), "{name}: {findings:?}");
+    }
 }

@@ -38,7 +38,10 @@ pub fn cases() -> Vec<Case> {
             out.push(Case::new(Op::MatMul { ta, tb }, &[&a, &b]));
         }
     }
-    let mm = Op::MatMul { ta: true, tb: false };
+    let mm = Op::MatMul {
+        ta: true,
+        tb: false,
+    };
     out.push(Case::new(mm.clone(), &[&[7171, 19], &[7171, 21]]));
     out.push(Case::new(mm.clone(), &[&[1024, 8], &[1024, 8]]));
     out.push(Case::new(mm, &[&[9, 33, 40], &[9, 33, 70]]));
@@ -47,7 +50,10 @@ pub fn cases() -> Vec<Case> {
         let (x, gain, row, stat) = ([67, c], [c], [67], [67, 1]);
         out.push(Case::new(Op::LayerNorm(eps), &[&x, &gain]));
         out.push(Case::new(Op::NormMean(eps), &[&x]));
-        out.push(Case::new(Op::LayerNormGrad(eps), &[&x, &gain, &stat, &stat, &x]));
+        out.push(Case::new(
+            Op::LayerNormGrad(eps),
+            &[&x, &gain, &stat, &stat, &x],
+        ));
         out.push(Case::new(Op::Softmax, &[&x]));
         out.push(Case::new(Op::SoftmaxGrad, &[&x, &x]));
         out.push(Case::new(Op::Lse, &[&x]));

@@ -2,9 +2,9 @@
 //! device, and are made for speed alone.
 
 use super::Options;
+use crate::dtype::DType;
 use crate::kernels::order::KEY_BLOCK;
 use crate::kernels::{Params, digest, math};
-use crate::dtype::DType;
 use crate::plan::{Plan, Step};
 
 /// A chosen variant.
