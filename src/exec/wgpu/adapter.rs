@@ -23,7 +23,12 @@ pub enum Backend {
 }
 
 /// The concrete backends, the best first: Vulkan is the one with the no-contraction belt.
-const ALL: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
+const ALL: [Backend; 4] = [
+    Backend::Vulkan,
+    Backend::Metal,
+    Backend::Dx12,
+    Backend::Gl,
+];
 
 impl Backend {
     /// The backend's name, as on the command line.
@@ -49,7 +54,8 @@ impl Backend {
 
     /// Whether this system can have the backend at all.
     pub fn possible(self) -> bool {
-        self == Backend::Auto || wgpu::Instance::enabled_backend_features().contains(self.flags())
+        self == Backend::Auto
+            || wgpu::Instance::enabled_backend_features().contains(self.flags())
     }
 }
 
@@ -337,9 +343,8 @@ fn choose_from(
             Ok(Choice::Gpu { found, why })
         }
         Some(_) => Ok(Choice::Cpu {
-            why:
-                "chose the CPU executor: there is no real GPU, and it is faster than a software GPU"
-                    .into(),
+            why: "chose the CPU executor: there is no real GPU, and it is faster than a software GPU"
+                .into(),
         }),
         None if backend == Backend::Auto => Ok(Choice::Cpu {
             why: match broken.first() {

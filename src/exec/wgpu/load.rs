@@ -52,7 +52,10 @@ impl Wgpu {
     }
 
     /// Generates, parses and checks the shaders; returns those that are new.
-    fn prepare_steps(&self, plan: &Plan) -> Result<(Vec<Prepared>, Vec<(Key, Ready)>), ExecError> {
+    fn prepare_steps(
+        &self,
+        plan: &Plan,
+    ) -> Result<(Vec<Prepared>, Vec<(Key, Ready)>), ExecError> {
         let shaders: Vec<(Key, u64)> = plan
             .steps
             .iter()
@@ -220,7 +223,10 @@ impl Wgpu {
             ))
         })?;
         if self.guards {
-            slots.iter().chain(&states).for_each(|s| s.arm(&self.queue));
+            slots
+                .iter()
+                .chain(&states)
+                .for_each(|s| s.arm(&self.queue));
         }
         Ok((places, slots, states))
     }

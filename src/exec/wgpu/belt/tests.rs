@@ -88,11 +88,7 @@ fn what_is_no_module_is_an_error() {
 #[test]
 fn the_validator_accepts_it() {
     let tool = "spirv-val";
-    if std::process::Command::new(tool)
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+    if std::process::Command::new(tool).arg("--version").output().is_err() {
         println!("skipped: no {tool} (Debian/Ubuntu: apt install spirv-tools)");
         return;
     }
