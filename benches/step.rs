@@ -1,10 +1,12 @@
-//! Where a training step's time goes on the CPU executor: `cargo bench --bench step [-- PRESET]`.
+//! Where a training step's time goes on the CPU executor: `cargo bench --bench step [-- PRESET [mixed] [steps]]`.
 //!
 //! Medians over repeated steps, by kernel, with the share of the whole.
 
 use isobit::config::{Preset, Settings};
 use isobit::exec::Executor;
 use isobit::exec::cpu::Cpu;
+use isobit::models::char_gpt::TrainOptions;
+use isobit::passes::autocast::{FP32, MIXED};
 use isobit::passes::compile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 fn main() {
     let preset = match std::env::args()
         .skip(1)
-        .find(|a| !a.starts_with('-'))
+        .find(|a| !a.starts_with('-') && a != "mixed" && a != "steps")
         .as_deref()
     {
         Some("seed4") => Preset::Seed,
@@ -24,9 +26,16 @@ fn main() {
         s.batch = 4;
     }
     let model = s.model(65);
-    let program = model
-        .train_program(s.batch, 0.0, false)
-        .expect("differentiable");
+    let mixed = std::env::args().any(|a| a == "mixed");
+    let policy = if mixed { MIXED } else { FP32 };
+    let options = TrainOptions {
+        batch: s.batch,
+        clip: 0.0,
+        dump_grads: false,
+        histogram: false,
+        policy,
+    };
+    let program = model.train_program(&options).expect("differentiable");
     let plan = Arc::new(compile("train", program).expect("compiles"));
     let mut cpu = Cpu::new(None).expect("threads");
     let id = cpu.load(plan.clone()).expect("fits");
@@ -54,6 +63,12 @@ fn main() {
         let e = kernels.entry(step.kernel.name).or_default();
         *e = (e.0 + 1, e.1 + ms);
         total += ms;
+    }
+    if std::env::args().any(|a| a == "steps") {
+        for (i, step) in plan.steps.iter().enumerate() {
+            let ms = median(runs.iter().map(|r| r[i]).collect());
+            println!("{ms:>8.3} ms  {}", isobit::plan::print::step(step));
+        }
     }
     let whole = median(runs.iter().map(|r| r.iter().sum()).collect());
     println!(

@@ -11,7 +11,7 @@ var<private> there: Mask;
 var<private> alpha: Wide; // e to the old maximum less the new one
 
 fn load_own(part: u32, d: u32) -> Wide {
-    return floor_w(ldw_qkv(row * queries.pitch + Index(queries.first + d)), FLOOR_F32_OPERAND);
+    return floor_w(ldw_qkv(row * queries.pitch + Index(queries.first + d)), OPERAND_FLOOR);
 }
 
 fn load_sum(part: u32, d: u32) -> Wide {
@@ -25,6 +25,10 @@ fn store_sum(part: u32, d: u32, v: Wide) {
 // A sum under a new maximum.
 fn carried_sum(d: u32) -> Wide {
     return rn_floor_w(sum_at(0u, d) * alpha, FLOOR_SUM);
+}
+
+fn weight_operand(j: u32) -> Wide {
+    return operand_w(weight(0u, j));
 }
 
 // The scaled scores of a block of keys, folded over ascending d, as weights; returns the largest that is

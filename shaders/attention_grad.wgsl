@@ -20,13 +20,13 @@ var<private> there: Mask;
 
 fn load_own(part: u32, d: u32) -> Wide {
     if part == 1u && !of_keys {
-        return floor_w(ldw_g(row * g_rows.pitch + Index(g_rows.first + d)), FLOOR_F32_OPERAND);
+        return floor_w(ldw_g(row * g_rows.pitch + Index(g_rows.first + d)), OPERAND_FLOOR);
     }
     var h = values;
     if part == 0u {
         h.first = select(queries.first, keys.first, of_keys);
     }
-    return floor_w(ldw_qkv(row * h.pitch + Index(h.first + d)), FLOOR_F32_OPERAND);
+    return floor_w(ldw_qkv(row * h.pitch + Index(h.first + d)), OPERAND_FLOOR);
 }
 
 // Sums of part 0 are those of dq or dk, of part 1 those of dv.
@@ -47,8 +47,12 @@ fn carried_sum(d: u32) -> Wide {
     return sum_at(0u, d);
 }
 
+fn weight_operand(j: u32) -> Wide {
+    return weight(0u, j);
+}
+
 fn g_at(i: u32) -> f32 {
-    return floor_to(ld_g(i), FLOOR_F32_OPERAND);
+    return floor_to(ld_g(i), OPERAND_FLOOR);
 }
 
 // Weights of one pair from its score and the gradient of its probability: part 0 the gradient of the
@@ -59,8 +63,8 @@ fn put_pair(other: u32, j: u32, s: Wide, dp: Wide, lse: Wide, delta: Wide) {
     let seen = select(Index(other) <= own_index, from_here & Mask(other < P.t), Mask(of_keys));
     let e = exp_w(rn_w(rn_w(s * bitcast<f32>(P.scale)) - lse));
     let p = select(Wide(0.0), e, seen);
-    put_weight(0u, j, rn_floor_w(p * rn_w(dp - delta), FLOOR_F32_OPERAND));
-    put_weight(1u, j, floor_w(p, FLOOR_F32_OPERAND));
+    put_weight(0u, j, operand_w(fence_w(p * rn_w(dp - delta))));
+    put_weight(1u, j, operand_w(p));
 }
 
 // The weights of own rows with the block of other rows that starts at `first`.

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, usage};
 use crate::models::char_gpt::CharGpt;
+use crate::passes::autocast::{BF16, FP32, MIXED, Policy};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -11,17 +12,28 @@ use std::path::{Path, PathBuf};
 pub enum Scheme {
     /// Everything in binary32.
     Fp32,
+    /// Weights and optimizer in binary32, products in bf16.
+    Mixed,
+    /// Everything stored in bf16.
+    Bf16,
 }
 
 /// The schemes of this version, in the order in which they run.
-pub const SCHEMES: &[Scheme] = &[Scheme::Fp32];
+pub const SCHEMES: &[Scheme] = &[Scheme::Fp32, Scheme::Mixed, Scheme::Bf16];
 
 impl Scheme {
+    /// Its policy.
+    pub fn policy(self) -> Policy {
+        match self {
+            Scheme::Fp32 => FP32,
+            Scheme::Mixed => MIXED,
+            Scheme::Bf16 => BF16,
+        }
+    }
+
     /// Its name on the command line and in file names.
     pub fn name(self) -> &'static str {
-        match self {
-            Scheme::Fp32 => "fp32",
-        }
+        self.policy().name
     }
 
     /// A scheme by name.

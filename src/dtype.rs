@@ -37,6 +37,41 @@ impl DType {
         self != DType::U32
     }
 
+    /// Whether this is one of the narrow float types.
+    pub fn is_low(self) -> bool {
+        matches!(self, DType::Bf16 | DType::F16)
+    }
+
+    /// Rounds rows of `row` elements to this type and packs them into words, each row padded to whole
+    /// words. f32 elements are their own words.
+    pub fn pack(self, row: usize, x: &[f32]) -> Vec<u32> {
+        if !self.packed() {
+            return x.iter().map(|v| v.to_bits()).collect();
+        }
+        let narrow = |v: f32| match self {
+            DType::Bf16 => f32_to_bf16(v) as u32,
+            _ => f32_to_f16(v) as u32,
+        };
+        let pair = |p: &[f32]| narrow(p[0]) | p.get(1).map_or(0, |&v| narrow(v)) << 16;
+        x.chunks(row.max(1))
+            .flat_map(|r| r.chunks(2).map(pair))
+            .collect()
+    }
+
+    /// Undoes [`DType::pack`].
+    pub fn unpack(self, row: usize, words: &[u32]) -> Vec<f32> {
+        let widen = |h: u32| match self {
+            DType::Bf16 => bf16_to_f32(h as u16),
+            _ => f16_to_f32(h as u16),
+        };
+        if !self.packed() {
+            return words.iter().map(|&w| f32::from_bits(w)).collect();
+        }
+        let rows = words.chunks(row.div_ceil(2).max(1));
+        rows.flat_map(|r| (0..row).map(move |c| widen(r[c / 2] >> (16 * (c % 2)))))
+            .collect()
+    }
+
     /// Rounds a value to this type and widens it back (identity for `F32` and `U32`).
     pub fn round(self, x: f32) -> f32 {
         match self {
@@ -129,6 +164,21 @@ mod tests {
                 assert_eq!(f32_to_f16(f), h);
             }
         }
+    }
+
+    #[test]
+    fn packing_round_trips() {
+        let x: Vec<f32> = (0..15).map(|i| i as f32 - 7.0).collect();
+        for dtype in [DType::Bf16, DType::F16, DType::F32] {
+            for row in [3, 5, 15, 1] {
+                assert_eq!(
+                    dtype.unpack(row, &dtype.pack(row, &x)),
+                    x,
+                    "{dtype:?} {row}"
+                );
+            }
+        }
+        assert_eq!(DType::Bf16.pack(3, &x[..6]).len(), 4);
     }
 
     #[test]

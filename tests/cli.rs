@@ -61,9 +61,13 @@ fn a_run_leaves_the_documented_files() {
     assert_eq!(
         listing(&dir.join("out")),
         [
+            "curve_bf16_x.csv",
             "curve_fp32_x.csv",
+            "curve_mixed_x.csv",
             "env.json",
+            "steps_bf16_x.csv",
             "steps_fp32_x.csv",
+            "steps_mixed_x.csv",
             "summary_x.csv"
         ]
     );
@@ -394,5 +398,5 @@ fn ctrl_c_ends_cleanly_with_what_was_measured() {
         "the last step done has its digest"
     );
     assert!(Csv::read(&dir.join("out/summary.csv")).number(0, "final_val_loss") > 0.0);
-    assert!(dir.join("w.safetensors").exists());
+    assert!(dir.join("w_fp32.safetensors").exists());
 }

@@ -5,7 +5,8 @@ mod common;
 
 use common::repo;
 use isobit::graph::print::print as print_graph;
-use isobit::models::char_gpt::CharGpt;
+use isobit::models::char_gpt::{CharGpt, TrainOptions};
+use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
 use isobit::passes::compile;
 use isobit::plan::print::print as print_plan;
 
@@ -32,29 +33,47 @@ fn golden(name: &str, text: &str) {
     );
 }
 
+fn options(clip: f32, policy: Policy) -> TrainOptions {
+    TrainOptions {
+        batch: 4,
+        clip,
+        dump_grads: false,
+        histogram: false,
+        policy,
+    }
+}
+
 #[test]
 fn graphs_and_plans() {
-    let train = || MODEL.train_program(4, 1.0, false).expect("differentiable");
-    golden("train.graph.txt", &print_graph(&train()));
-    golden(
-        "train.plan.txt",
-        &print_plan(&compile("train", train()).expect("compiles")),
-    );
-    golden(
-        "eval.plan.txt",
-        &print_plan(&compile("eval", MODEL.eval_program(4)).expect("compiles")),
-    );
+    for policy in [FP32, MIXED, BF16] {
+        let train = || {
+            MODEL
+                .train_program(&options(1.0, policy))
+                .expect("differentiable")
+        };
+        let plan = |name, p| print_plan(&compile(name, p).expect("compiles"));
+        golden(
+            &format!("{}.train.graph.txt", policy.name),
+            &print_graph(&train()),
+        );
+        golden(
+            &format!("{}.train.plan.txt", policy.name),
+            &plan("train", train()),
+        );
+        golden(
+            &format!("{}.eval.plan.txt", policy.name),
+            &plan("eval", MODEL.eval_program(4, &policy)),
+        );
+    }
 }
 
 #[test]
 fn compiling_twice_gives_the_same_plan() {
-    let hash = || {
-        compile(
-            "train",
-            MODEL.train_program(4, 0.0, false).expect("differentiable"),
-        )
-        .expect("compiles")
-        .hash
+    let program = || {
+        MODEL
+            .train_program(&options(0.0, FP32))
+            .expect("differentiable")
     };
+    let hash = || compile("train", program()).expect("compiles").hash;
     assert_eq!(hash(), hash());
 }

@@ -1,12 +1,13 @@
 //#include lib/wide.wgsl
+//#include lib/operand_f32.wgsl
 // What attention and its gradient share. A workgroup has 32 rows of one head: queries, or keys in the
 // gradient's second part. The rows of the other side go by in aligned blocks of 32, ascending. Rows past
 // the end repeat the last one; what is masked has weight +0, whose products change no accumulator.
 //
 // HEAD is the head width, a constant of the generated text. The including shader declares PARTS, how
 // many products of own rows there are (each with its own rows, weights and sums), and the functions
-// load_own, load_sum and store_sum, which reach own rows and sums in memory, and carried_sum, which is a
-// sum of part 0 as it goes into the next block.
+// load_own, load_sum and store_sum, which reach own rows and sums in memory, carried_sum, a sum
+// of part 0 as it goes into the next block, and weight_operand, a weight of part 0 as it goes into a product.
 
 struct Params {
     zero: u32,
@@ -78,7 +79,7 @@ fn rows_at(h: Head, i: u32) -> vec4<u32> {
 }
 
 fn qkv_at(i: u32) -> f32 {
-    return floor_to(ld_qkv(i), FLOOR_F32_OPERAND);
+    return floor_to(ld_qkv(i), OPERAND_FLOOR);
 }
 
 // sums[0][d] += weights[0][j] * element d of row `first + j` of qkv, over ascending j, from 0 where the
@@ -98,7 +99,7 @@ fn fold_rows(h: Head, first: u32, fresh: bool) {
         }
         for (var j = 0u; j < rolled(BLOCK); j++) {
             let at = vec4<u32>(min(first + j, P.t - 1u) * h.pitch + h.first) + e;
-            let w = floor_w(weight(0u, j), FLOOR_F32_OPERAND);
+            let w = weight_operand(j);
             x0 = fold_w(x0, w, qkv_at(at.x));
             x1 = fold_w(x1, w, qkv_at(at.y));
             x2 = fold_w(x2, w, qkv_at(at.z));

@@ -16,3 +16,8 @@ fn round_bf16(x: f32) -> u32 {
 fn pack_bf16(low: f32, high: f32) -> u32 {
     return round_bf16(low) | (round_bf16(high) << 16u);
 }
+
+// A value rounded to bfloat16, as f32.
+fn narrow_bf16(x: f32) -> f32 {
+    return bitcast<f32>(round_bf16(x) << 16u);
+}

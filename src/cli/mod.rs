@@ -1,5 +1,7 @@
 //! The command line: one file a command.
 
+pub mod adapters;
+pub mod device;
 pub mod train;
 
 use crate::error::Error;
@@ -29,6 +31,8 @@ Examples:
   isobit                                     the default run: a small model on the built-in text
   isobit --data book.txt --preset small      a larger model on a text of yours
   isobit train --config run.toml --steps 50  a config file, one key overridden
+  isobit --backend vulkan                    the same run, the same bits, on a GPU
+  isobit adapters                            which devices there are
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -68,6 +72,8 @@ pub enum Backend {
 enum Command {
     /// Train a model under each precision scheme and compare (the default command).
     Train(Box<train::TrainArgs>),
+    /// List the devices of this machine, and say which would be used.
+    Adapters,
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -76,8 +82,11 @@ pub fn main() -> i32 {
         Ok(cli) => cli,
         Err(e) => return report_usage(&e),
     };
-    let Command::Train(args) = cli.command;
-    match train::train(&cli.global, &args) {
+    let result = match cli.command {
+        Command::Train(args) => train::train(&cli.global, &args),
+        Command::Adapters => adapters::adapters(&cli.global),
+    };
+    match result {
         Ok(code) => code,
         Err(e) => fail(&e),
     }
@@ -85,7 +94,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "help"];
+    let commands = ["train", "adapters", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

@@ -1,10 +1,12 @@
 //! `isobit train`.
 
-use super::{Backend, Global};
+use super::Global;
+use super::adapters::default_preset;
+use super::device::Device;
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
-use crate::exec::cpu::{Cpu, free_memory};
-use crate::exec::{Executor, bytes};
+use crate::exec::cpu::free_memory;
+use crate::exec::{DeviceInfo, bytes};
 use crate::models::char_gpt::CharGpt;
 use crate::report::ledger::{CurveRow, SchemeLedger, SummaryRow, write_summary};
 use crate::report::{env, files};
@@ -13,6 +15,7 @@ use crate::train::session::{Programs, Session, StepResult, check_memory};
 use crate::train::weights;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,12 +75,12 @@ pub struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// The settings that preset, config file and flags give together.
+    /// The settings that preset (`default` where none is named), config file and flags give together.
     ///
     /// # Errors
     /// A file, key or value that cannot be used.
-    pub fn settings(&self) -> Result<Settings, Error> {
-        let mut s = Settings::preset(self.preset.unwrap_or(Preset::Tiny));
+    pub fn settings(&self, default: Preset) -> Result<Settings, Error> {
+        let mut s = Settings::preset(self.preset.unwrap_or(default));
         if let Some(path) = &self.config {
             s.apply_file(path)?;
         }
@@ -150,34 +153,6 @@ impl TrainArgs {
     }
 }
 
-/// The executor for a backend, and a sentence that says what was chosen and why.
-fn executor(g: &Global) -> Result<(Box<dyn Executor>, String), Error> {
-    match g.backend {
-        Backend::Auto | Backend::Cpu => {
-            if let Some(name) = &g.adapter {
-                return usage(format!(
-                    "--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"
-                ));
-            }
-            let cpu = Cpu::new(g.threads()?)?;
-            let info = cpu.info();
-            let threads = info.threads.unwrap_or(1);
-            let why = if g.backend == Backend::Auto {
-                " (auto: this build has no GPU backend)"
-            } else {
-                ""
-            };
-            Ok((
-                Box::new(cpu),
-                format!("CPU executor, {threads} threads, {}{why}", info.driver),
-            ))
-        }
-        other => usage(
-            format!("--backend {other:?} is not in this build; use --backend cpu").to_lowercase(),
-        ),
-    }
-}
-
 /// Set by Ctrl-C or SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -196,9 +171,17 @@ fn catch_signals() -> Result<(), Error> {
 /// # Errors
 /// Whatever stops it, as one line.
 pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
-    let s = args.settings()?;
+    // Without a device there is no default preset; with one, the settings are still checked first.
+    let asked = args
+        .preset
+        .or(args.config.is_some().then_some(Preset::Tiny));
+    if let Some(preset) = asked {
+        args.settings(preset)?;
+    }
+    let device = Device::choose(global)?;
+    let s = args.settings(default_preset(&device))?;
     let extras = args.extras(&s)?;
-    let (first, chosen) = executor(global)?;
+    let first = device.open()?;
     let data = Data::load(&s)?;
     let model = s.model(data.text.vocab.len());
     check_memory(&model, s.batch, free_memory())?;
@@ -206,30 +189,45 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         Some(path) => weights::load(path, &model)?,
         None => model.initial(s.seed),
     };
-    let programs = Programs::compile(&model, &s, extras.dump_grads.is_some())?;
-    let device = first.info().backend;
+    let dump = extras.dump_grads.is_some();
+    let compiled = s
+        .schemes
+        .iter()
+        .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
+    let programs = compiled.collect::<Result<Vec<_>, _>>()?;
+    let backend = first.info().backend;
     let outdir = args
         .outdir
         .clone()
-        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{device}", s.name)));
-    println!("device: {chosen}");
+        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{backend}", s.name)));
+    let i = first.info();
+    println!(
+        "device: {} ({}, {}{})",
+        device.why(),
+        i.name,
+        i.driver,
+        threads(&i)
+    );
     introduce(&s, &data, &model, &programs, &outdir);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
         return Ok(0);
     }
-    prepare_outputs(&outdir, &extras)?;
+    let files: Vec<Extras> = s
+        .schemes
+        .iter()
+        .map(|&x| extras.of(x, s.schemes.len()))
+        .collect();
+    prepare_outputs(&outdir, &files)?;
     catch_signals()?;
-    env::write(&outdir, &first.info(), &data.text, &s, &programs.hashes())?;
+    env::write(&outdir, &first.info(), &data.text, &s, &hashes(&programs))?;
     let mut exec = Some(first);
     let mut summary: Vec<SummaryRow> = Vec::new();
     let mut stopped = false;
-    for &scheme in &s.schemes {
+    for (&scheme, programs) in s.schemes.iter().zip(&programs) {
         // A new executor for each scheme, so that peak memory is counted anew.
-        let exec = exec
-            .take()
-            .map_or_else(|| executor(global).map(|e| e.0), Ok)?;
-        let mut session = Session::new(exec, model, &programs, &weights)?;
+        let exec = exec.take().map_or_else(|| device.open(), Ok)?;
+        let mut session = Session::new(exec, model, programs, &weights)?;
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
         let outcome = run(
@@ -238,7 +236,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
             &s,
             &data,
             &mut ledger,
-            &extras,
+            &extras.of(scheme, s.schemes.len()),
             &mut view,
         );
         view.finish();
@@ -251,16 +249,20 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
             break;
         }
     }
-    conclude(&summary, &outdir);
+    conclude(&s, &args.tag, &summary, &outdir);
     Ok(if stopped { 130 } else { 0 })
 }
 
-fn prepare_outputs(outdir: &Path, extras: &Extras) -> Result<(), Error> {
+fn threads(i: &DeviceInfo) -> String {
+    i.threads
+        .map_or(String::new(), |n| format!(", {n} threads"))
+}
+
+fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
     // Files inside the output folder wait for the folder; others are checked before anything is made.
-    let wanted = extras
-        .save
+    let wanted = files
         .iter()
-        .chain(extras.dump_grads.iter().map(|d| &d.1));
+        .flat_map(|e| e.save.iter().chain(e.dump_grads.iter().map(|d| &d.1)));
     let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| p.starts_with(outdir));
     outside
         .into_iter()
@@ -272,7 +274,11 @@ fn prepare_outputs(outdir: &Path, extras: &Extras) -> Result<(), Error> {
     files::check_writable(&outdir.join("env.json"))
 }
 
-fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, outdir: &Path) {
+fn hashes(programs: &[Programs]) -> BTreeMap<String, String> {
+    programs.iter().flat_map(|p| p.hashes()).collect()
+}
+
+fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &[Programs], outdir: &Path) {
     let t = &data.text;
     if s.text.is_none() {
         println!(
@@ -297,16 +303,16 @@ fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &Programs, ou
         model.parameters(),
         s.batch,
         s.steps,
-        bytes(programs.bytes())
+        bytes(programs.iter().map(|p| p.bytes()).max().unwrap_or(0))
     );
     println!("files: {}", outdir.display());
 }
 
-/// The closing table.
-fn conclude(summary: &[SummaryRow], outdir: &Path) {
+/// The closing table, and what it means.
+fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) {
     println!(
-        "\n{:<8} {:>10} {:>12} {:>14}",
-        "scheme", "ms a step", "memory", "final val loss"
+        "\n{:<8} {:>10} {:>12} {:>14} {:>10}",
+        "scheme", "ms a step", "memory", "final val loss", "swallowed"
     );
     let mut short = false;
     for r in summary {
@@ -314,12 +320,36 @@ fn conclude(summary: &[SummaryRow], outdir: &Path) {
         let ms = r.step_ms.map_or("-".into(), |v| format!("{v:.2}"));
         let loss = r.final_val_loss.map_or("-".into(), |v| format!("{v:.4}"));
         let memory = bytes((r.peak_mem_gib * (1u64 << 30) as f64) as u64);
-        println!("{:<8} {ms:>10} {memory:>12} {loss:>14}", r.scheme);
+        let swallowed = r
+            .swallowed
+            .map_or("-".into(), |v| format!("{:.1}%", 100.0 * v));
+        println!(
+            "{:<8} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
+            r.scheme
+        );
     }
     if short {
         println!(
             "(a step's time leaves out the first 20 steps; this run was too short to have one)"
         );
+    }
+    if let Some(mixed) = summary.iter().find(|r| r.scheme == Scheme::Mixed.name()) {
+        if mixed.swallowed.is_some() {
+            println!(
+                "swallowed: the share of weights whose last counted update is lost if weights are kept in bf16"
+            );
+        } else {
+            println!(
+                "(no swallow count: it is taken every {} steps)",
+                s.ledger.swallow_interval
+            );
+        }
+        if tag.is_empty() && s.steps < s.ledger.gradhist_step as usize {
+            println!(
+                "(no gradient histogram: it is taken at step {})",
+                s.ledger.gradhist_step
+            );
+        }
     }
     println!("\nwritten to {}", outdir.display());
 }
@@ -386,6 +416,14 @@ impl Observer for Terminal {
         self.line(&format!(
             "[{}] step {}: val {:.4} train_ema {:.4}",
             self.scheme, row.step, row.val_loss, row.train_ema
+        ));
+    }
+
+    fn swallowed(&mut self, step: usize, share: f64) {
+        let percent = 100.0 * share;
+        self.line(&format!(
+            "[{}] step {step}: bf16 weights would have swallowed {percent:.1}% of the updates",
+            self.scheme
         ));
     }
 

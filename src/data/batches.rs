@@ -29,6 +29,14 @@ impl Batches {
         }
     }
 
+    /// The offsets of the batch `n` after this point.
+    pub fn nth_offsets(mut self, n: usize) -> Vec<u32> {
+        (0..n).for_each(|_| {
+            self.next_offsets();
+        });
+        self.next_offsets()
+    }
+
     /// The offsets of the next batch.
     ///
     /// # Panics

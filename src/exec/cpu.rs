@@ -5,6 +5,7 @@
 
 use super::{DeviceInfo, ExecError, Executor, Memory, ProgramId, Watch, same_len};
 use crate::kernels::{View, ViewMut, simd};
+use crate::passes::memory::share;
 use crate::plan::{BufId, Class, Plan};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::HashMap;
@@ -20,7 +21,6 @@ enum Place {
 struct Loaded {
     plan: Arc<Plan>,
     places: Vec<Place>,
-    slots: Vec<Vec<u32>>,
 }
 
 /// Runs plans on the CPU's threads.
@@ -28,6 +28,8 @@ pub struct Cpu {
     pool: ThreadPool,
     names: HashMap<String, usize>,
     states: Vec<Vec<u32>>,
+    /// Buffers that the programs' slots are mapped to; programs take turns, so they share them.
+    slots: Vec<Vec<u32>>,
     programs: Vec<Loaded>,
     memory: Memory,
 }
@@ -51,6 +53,7 @@ impl Cpu {
             pool,
             names: HashMap::new(),
             states: vec![],
+            slots: vec![],
             programs: vec![],
             memory: Memory::default(),
         })
@@ -60,14 +63,14 @@ impl Cpu {
         let words = p.plan.buf(b).words();
         match p.places[b.0 as usize] {
             Place::State(i) => &self.states[i][..words],
-            Place::Slot(i) => &p.slots[i][..words],
+            Place::Slot(i) => &self.slots[i][..words],
         }
     }
 
     fn storage(&mut self, program: usize, b: BufId) -> &mut Vec<u32> {
         match self.programs[program].places[b.0 as usize] {
             Place::State(i) => &mut self.states[i],
-            Place::Slot(i) => &mut self.programs[program].slots[i],
+            Place::Slot(i) => &mut self.slots[i],
         }
     }
 
@@ -160,7 +163,10 @@ impl Executor for Cpu {
             .filter(|b| !self.names.contains_key(&b.name))
             .map(|b| b.words() as u64 * 4)
             .sum();
-        let need = new + plan.slot_bytes();
+        let mut pool: Vec<usize> = self.slots.iter().map(Vec::len).collect();
+        let map = share(&mut pool, &plan.slots);
+        let grown: usize = pool[self.slots.len()..].iter().sum();
+        let need = new + grown as u64 * 4;
         let have = free_memory();
         if need > have {
             let what = format!("the {} program", plan.name);
@@ -182,17 +188,14 @@ impl Executor for Cpu {
                 same_len(&b.name, b.words(), self.states[i].len())?;
                 Place::State(i)
             } else {
-                Place::Slot(b.slot)
+                Place::Slot(map[b.slot])
             });
         }
-        let slots = plan.slots.iter().map(|&w| vec![0u32; w]).collect();
+        self.slots
+            .extend(pool[self.slots.len()..].iter().map(|&w| vec![0u32; w]));
         self.memory.allocated += need;
         self.memory.peak = self.memory.peak.max(self.memory.allocated);
-        self.programs.push(Loaded {
-            plan,
-            places,
-            slots,
-        });
+        self.programs.push(Loaded { plan, places });
         Ok(ProgramId(self.programs.len() - 1))
     }
 

@@ -68,7 +68,9 @@ pub struct Memory {
 /// whether to go on.
 pub type Watch<'a> = dyn FnMut(usize, &Step, &[(BufId, Vec<u32>)]) -> bool + 'a;
 
-/// A device that runs plans. States are shared by all loaded plans, by name; buffers are in 32-bit words.
+/// A device that runs plans. States are shared by all loaded plans, by name. Programs take turns on the
+/// same memory: inputs are written before each run, and outputs read before another program runs or is
+/// written to. Buffers are in 32-bit words.
 pub trait Executor {
     /// Allocates a plan's buffers and, where they are new, its states (zeroed).
     ///

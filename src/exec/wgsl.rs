@@ -48,7 +48,7 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
         source.push_str(&expression::params(&step.params, expr));
         source.push_str(&expression::function(&step.params, expr));
     }
-    if accessors::reads_packed(step, plan) {
+    if accessors::packs(step, plan) {
         source.push_str(&files::expand("lib/bf16.wgsl", &[]));
     }
     source.push_str(&files::expand(v.file, &v.swaps));

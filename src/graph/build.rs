@@ -3,7 +3,7 @@
 use super::{Graph, Node, NodeId, Type};
 use crate::dtype::DType;
 use crate::kernels::pointwise::PwOp;
-use crate::ops::{Op, ReduceOp};
+use crate::ops::{self, Numeric, Op, ReduceOp};
 use crate::shape::Shape;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -44,8 +44,14 @@ impl<'g> Tx<'g> {
         self.g.tx(self.g.add(op, &src))
     }
 
-    /// A pointwise operation, operands broadcast to their common shape.
+    /// A pointwise operation, operands broadcast to their common shape. A guarded operation on narrow
+    /// operands computes in f32 and rounds its result once.
     pub fn pw(self, op: PwOp, rest: &[Tx<'g>]) -> Tx<'g> {
+        let dtype = self.ty().dtype;
+        if dtype.is_low() && ops::numeric(&Op::Pw(op)) == Numeric::Guard {
+            let rest: Vec<Tx> = rest.iter().map(|t| t.f32()).collect();
+            return self.f32().pw(op, &rest).cast(dtype);
+        }
         let shape = rest.iter().fold(self.shape(), |s, t| {
             Shape::broadcast(s, t.shape())
                 .unwrap_or_else(|| panic!("{} and {} do not broadcast", s, t.shape()))
@@ -89,18 +95,33 @@ impl<'g> Tx<'g> {
 
     /// Sum over the axes in `mask`, which stay with extent 1.
     pub fn sum(self, mask: u8) -> Tx<'g> {
-        self.op(Op::Reduce(ReduceOp::Sum, mask), &[])
+        self.reduce(ReduceOp::Sum, mask)
     }
 
     /// Maximum over the axes in `mask`, which stay with extent 1.
     pub fn max_over(self, mask: u8) -> Tx<'g> {
-        self.op(Op::Reduce(ReduceOp::Max, mask), &[])
+        self.reduce(ReduceOp::Max, mask)
+    }
+
+    /// Reductions run in f32 and round their result once.
+    fn reduce(self, kind: ReduceOp, mask: u8) -> Tx<'g> {
+        let dtype = self.ty().dtype;
+        self.f32().op(Op::Reduce(kind, mask), &[]).cast(dtype)
+    }
+
+    /// This value in f32.
+    pub fn f32(self) -> Tx<'g> {
+        self.cast(DType::F32)
     }
 
     /// Sum of all elements, a scalar.
     pub fn sum_all(self) -> Tx<'g> {
         let n = self.shape().elems();
-        self.reshape(&[n]).sum(1).reshape(&[])
+        self.f32()
+            .reshape(&[n])
+            .sum(1)
+            .reshape(&[])
+            .cast(self.ty().dtype)
     }
 
     /// Mean over the last axis, which stays with extent 1.

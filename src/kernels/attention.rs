@@ -10,9 +10,10 @@
 //! FlashAttention, arXiv:2205.14135.
 
 use super::lanes::{max2, tree};
-use super::math::{FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
+use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
 use super::order::KEY_BLOCK;
 use super::{KernelDef, Params, View, ViewMut, read, write};
+use crate::dtype::{DType, bf16_to_f32, f32_to_bf16};
 use rayon::prelude::*;
 
 /// `qkv[b, t, 3c] -> y[b, t, c], lse[b, h, t]`. Rows of qkv hold q, k, v, each h heads of c/h. Uniform
@@ -55,15 +56,38 @@ struct Dims {
     heads: usize,
     d: usize,
     scale: f32,
+    /// Type of the operands of product-sums.
+    dtype: DType,
 }
 
 impl Dims {
-    fn of(p: &Params) -> Dims {
+    fn of(p: &Params, dtype: DType) -> Dims {
         Dims {
             t: p.at(1),
             heads: p.at(2),
             d: p.at(3),
             scale: p.float(4),
+            dtype,
+        }
+    }
+
+    /// A probability or score gradient as an operand: rounded to the operands' type, floored.
+    #[inline(always)]
+    fn operand(&self, x: f32) -> f32 {
+        // Both roundings and a select, so that the loop over keys is vectorised.
+        let narrow = bf16_to_f32(f32_to_bf16(x));
+        floor_to(
+            if self.dtype == DType::Bf16 { narrow } else { x },
+            self.floor(),
+        )
+    }
+
+    /// Operands below this count as zero.
+    fn floor(&self) -> u32 {
+        if self.dtype == DType::Bf16 {
+            FLOOR_BF16_OPERAND
+        } else {
+            FLOOR_F32_OPERAND
         }
     }
 
@@ -88,7 +112,7 @@ struct Head {
 
 impl Head {
     fn gather(n: Dims, qkv: &[f32], h: usize) -> Head {
-        let part = |which: usize| rows_of(n.t, n.d, qkv, 3 * n.c(), which * n.c() + h * n.d);
+        let part = |which: usize| rows_of(n, qkv, 3 * n.c(), which * n.c() + h * n.d);
         let (q, k, v) = (part(0), part(1), part(2));
         let (kt, vt) = (blocked(&k, n), blocked(&v, n));
         Head { q, k, v, kt, vt }
@@ -96,13 +120,14 @@ impl Head {
 }
 
 /// Rows of `d` floored elements out of a wider matrix.
-fn rows_of(t: usize, d: usize, x: &[f32], stride: usize, offset: usize) -> Vec<f32> {
+fn rows_of(n: Dims, x: &[f32], stride: usize, offset: usize) -> Vec<f32> {
+    let (t, d) = (n.t, n.d);
     let mut out = Vec::with_capacity(t * d);
     for i in 0..t {
         out.extend(
             x[i * stride + offset..][..d]
                 .iter()
-                .map(|&x| floor_to(x, FLOOR_F32_OPERAND)),
+                .map(|&x| floor_to(x, n.floor())),
         );
     }
     out
@@ -219,17 +244,13 @@ fn fold_block(
     }
     run.max = new_max;
     for j in 0..keys {
-        add_scaled(
-            out,
-            &v[j * n.d..(j + 1) * n.d],
-            floor_to(p[j], FLOOR_F32_OPERAND),
-        );
+        add_scaled(out, &v[j * n.d..(j + 1) * n.d], n.operand(p[j]));
     }
 }
 
 fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
-    let n = Dims::of(p);
-    let qkv = reads[0].f32();
+    let n = Dims::of(p, reads[0].dtype);
+    let qkv = reads[0].widened();
     let [y, lse] = writes else {
         unreachable!("attention writes two buffers")
     };
@@ -316,24 +337,25 @@ fn probabilities(
     for j in 0..KEY_BLOCK {
         let e = exp(ftz(ftz(s[j] * n.scale) - ftz(lse)));
         let e = if j < keys { e } else { 0.0 };
-        p[j] = floor_to(e, FLOOR_F32_OPERAND);
-        ds[j] = floor_to(e * ftz(dp[j] - ftz(delta)), FLOOR_F32_OPERAND);
+        p[j] = n.operand(e);
+        ds[j] = n.operand(e * ftz(dp[j] - ftz(delta)));
     }
     (p, ds)
 }
 
 fn attention_grad(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
-    let n = Dims::of(p);
+    let n = Dims::of(p, reads[0].dtype);
     let c = n.c();
-    let [qkv, lse, delta, g] = reads else {
+    let (qkv, g) = (reads[0].widened(), reads[3].widened());
+    let [_, lse, delta, _] = reads else {
         unreachable!("attention_grad reads four buffers")
     };
     (
         writes[0].f32().par_chunks_mut(n.t * 3 * c),
-        qkv.f32().par_chunks(n.t * 3 * c),
+        qkv.par_chunks(n.t * 3 * c),
         lse.f32().par_chunks(n.heads * n.t),
         delta.f32().par_chunks(n.heads * n.t),
-        g.f32().par_chunks(n.t * c),
+        g.par_chunks(n.t * c),
     )
         .into_par_iter()
         .for_each(|(out, qkv, lse, delta, g)| {
@@ -346,7 +368,7 @@ fn attention_grad(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
                         k: zeros(),
                         v: zeros(),
                     };
-                    let g = rows_of(n.t, n.d, g, c, h * n.d);
+                    let g = rows_of(n, g, c, h * n.d);
                     let delta: Vec<f32> = (0..n.t).map(|i| delta[i * n.heads + h]).collect();
                     backward(
                         n,

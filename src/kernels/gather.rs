@@ -5,7 +5,7 @@ use super::math::{FLOOR_SUM, floor_to};
 use super::{KernelDef, Params, View, ViewMut, read, read_u32, write, write_u32};
 use rayon::prelude::*;
 
-/// `out[n, c] = table[idx[n], c]`, bits copied. Uniform words: n, c, rows of the table.
+/// `out[n, c] = table[idx[n], c]`, bits copied. Uniform words: n, words in a row, rows of the table.
 pub static GATHER: KernelDef = KernelDef {
     name: "gather",
     bindings: &[read("table"), read_u32("idx"), write("out")],

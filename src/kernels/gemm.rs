@@ -43,7 +43,9 @@ pub fn params(m: usize, n: usize, k: usize, batch: usize, ta: bool, tb: bool) ->
 fn operand<'a>(v: &View<'a>, rows: std::ops::Range<usize>) -> Operand<'a> {
     match v.dtype {
         DType::F32 => Operand::F32(&v.f32()[rows.start * v.row..rows.end * v.row]),
+        // The plan's checker lets no other type reach a product yet.
         _ => {
+            assert_eq!(v.dtype, DType::Bf16, "products take f32 or bf16");
             let words = v.row.div_ceil(2);
             Operand::Bf16(&v.words[rows.start * words..rows.end * words])
         }

@@ -10,6 +10,7 @@ pub mod cpu_gemm;
 pub mod digest;
 pub mod gather;
 pub mod gemm;
+pub mod histogram;
 pub mod lanes;
 pub mod math;
 pub mod optim;
@@ -20,6 +21,7 @@ pub mod rows;
 pub mod simd;
 
 use crate::dtype::DType;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The constants that fix the order of every sum. Changing one changes bits everywhere: they are part
@@ -159,6 +161,15 @@ impl<'a> View<'a> {
         debug_assert_eq!(self.dtype, DType::F32);
         bytemuck::cast_slice(self.words)
     }
+
+    /// The elements as f32, widened where they are packed.
+    pub fn widened(&self) -> Cow<'a, [f32]> {
+        if self.dtype.packed() {
+            Cow::Owned(self.dtype.unpack(self.row, self.words))
+        } else {
+            Cow::Borrowed(self.f32())
+        }
+    }
 }
 
 /// A buffer to write.
@@ -223,5 +234,6 @@ pub static ALL: &[&KernelDef] = &[
     &gather::GATHER_GRAD,
     &optim::ADAMW,
     &digest::DIGEST,
+    &histogram::HISTOGRAM,
     &rng::RANDOM_BITS,
 ];

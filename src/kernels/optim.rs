@@ -1,8 +1,9 @@
 //! AdamW (Loshchilov and Hutter, arXiv:1711.05101) as PyTorch defines it: decoupled decay, eps outside
 //! the square root and after the bias correction.
 
-use super::math::{FTZ_LIMIT, div, ftz, sqrt};
+use super::math::{div, ftz, sqrt};
 use super::{KernelDef, Params, View, ViewMut, read, update};
+use crate::dtype::DType;
 use rayon::prelude::*;
 
 /// One step over a tensor, in place. Buffers g[n], hyper[8], scale[1], norm[1]; w, m, v[n].
@@ -10,7 +11,8 @@ use rayon::prelude::*;
 /// `hyper`: 1 - lr * decay, lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t), beta1, 1 - beta1, beta2,
 /// 1 - beta2, eps; each computed on the host in f64 and rounded once. `scale` multiplies the gradient
 /// (clipping). Where `norm`, the gradient's norm, is not finite, nothing changes: a poisoned gradient
-/// never reaches the weights. Uniform words: n.
+/// never reaches the weights. Weights, moments and gradient may all be narrow: arithmetic is f32, with
+/// one rounding at each store. Uniform words: n.
 pub static ADAMW: KernelDef = KernelDef {
     name: "adamw",
     bindings: &[
@@ -53,23 +55,35 @@ fn adamw(_: &Params, reads: &[View], writes: &mut [ViewMut]) {
     if norm.words[0] & 0x7f80_0000 == 0x7f80_0000 {
         return;
     }
-    const TASK: usize = 16384;
-    let hyper: Vec<f32> = hyper.f32().iter().map(|&x| flush(x)).collect();
-    let scale = flush(scale.f32()[0]);
+    const TASK: usize = 16384; // words
+    let hyper: Vec<f32> = hyper.f32().iter().map(|&x| ftz(x)).collect();
+    let scale = ftz(scale.f32()[0]);
+    let dtype = g.dtype;
     (
-        w.f32().par_chunks_mut(TASK),
-        m.f32().par_chunks_mut(TASK),
-        v.f32().par_chunks_mut(TASK),
-        g.f32().par_chunks(TASK),
+        w.words.par_chunks_mut(TASK),
+        m.words.par_chunks_mut(TASK),
+        v.words.par_chunks_mut(TASK),
+        g.words.par_chunks(TASK),
     )
         .into_par_iter()
-        .for_each(|(w, m, v, g)| run(&hyper, scale, g, w, m, v));
-}
-
-fn flush(x: f32) -> f32 {
-    if x.to_bits() & 0x7fff_ffff < FTZ_LIMIT {
-        0.0
-    } else {
-        x
-    }
+        .for_each(|(w, m, v, g)| {
+            if dtype == DType::F32 {
+                let cast = |x| bytemuck::cast_slice_mut::<u32, f32>(x);
+                return run(
+                    &hyper,
+                    scale,
+                    bytemuck::cast_slice(g),
+                    cast(w),
+                    cast(m),
+                    cast(v),
+                );
+            }
+            // A padding half holds zeros in all four and keeps them.
+            let wide = |x: &[u32]| dtype.unpack(2 * x.len(), x);
+            let (mut w1, mut m1, mut v1) = (wide(w), wide(m), wide(v));
+            run(&hyper, scale, &wide(g), &mut w1, &mut m1, &mut v1);
+            for (to, from) in [(w, w1), (m, m1), (v, v1)] {
+                to.copy_from_slice(&dtype.pack(from.len(), &from));
+            }
+        });
 }

@@ -7,6 +7,7 @@
 use super::lanes::{max2, min2};
 use super::math;
 use super::{KernelDef, Params, View, ViewMut, read, write};
+use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 
 /// A pointwise operation.
@@ -28,6 +29,8 @@ pub enum PwOp {
     Gt,
     /// b where a is not 0, else c.
     Select,
+    /// a: carries a rounding.
+    Copy,
     /// -a
     Neg,
     /// |a|
@@ -60,6 +63,7 @@ pub const TABLE: &[(PwOp, &str, usize, &str)] = &[
     (PwOp::Min, "min", 2, "min2($0, $1)"),
     (PwOp::Gt, "gt", 2, "select(0.0, 1.0, $0 > $1)"),
     (PwOp::Select, "select", 3, "select($2, $1, $0 != 0.0)"),
+    (PwOp::Copy, "copy", 1, "$0"),
     (PwOp::Neg, "neg", 1, "ftz(-$0)"),
     (PwOp::Abs, "abs", 1, "abs($0)"),
     (PwOp::Exp, "exp", 1, "exp_($0)"),
@@ -103,6 +107,8 @@ pub struct Instr {
     pub op: PwOp,
     /// Registers: inputs come first, then constants, then the results of earlier instructions.
     pub args: [u16; 3],
+    /// Type to which the result is rounded, so that fusing expressions changes no bit.
+    pub round: DType,
 }
 
 /// A pointwise expression. The last register is the result.
@@ -114,6 +120,32 @@ pub struct Expr {
     pub consts: Vec<u32>,
     /// Instructions in order. None at all: the result is the first register (a conversion).
     pub code: Vec<Instr>,
+}
+
+impl Expr {
+    /// One repeated constant.
+    pub fn constant(bits: u32) -> Expr {
+        Expr {
+            consts: vec![bits],
+            ..Expr::default()
+        }
+    }
+
+    /// Its one input, converted. Narrowing is an instruction, so that it survives fusion; widening is
+    /// exact and needs none.
+    pub fn convert(to: DType) -> Expr {
+        let copy = Instr {
+            op: PwOp::Copy,
+            args: [0; 3],
+            round: to,
+        };
+        let code = if to.is_low() { vec![copy] } else { vec![] };
+        Expr {
+            inputs: 1,
+            consts: vec![],
+            code,
+        }
+    }
 }
 
 /// How input `j` of a pointwise kernel is read: element `(i / div) % len` for output element `i`.
@@ -138,7 +170,7 @@ pub static POINTWISE: KernelDef = KernelDef {
 
 /// Elements that the interpreter handles at a time: a few registers of this length stay in L1.
 const CHUNK: usize = 512;
-/// Elements per task.
+/// Elements per task, about.
 const TASK: usize = 16 * CHUNK;
 
 fn pointwise(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
@@ -148,32 +180,53 @@ fn pointwise(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
         .expect("a pointwise step carries its expression");
     let inputs: Vec<Input> = (0..reads.len())
         .map(|j| Input {
-            data: reads[j].f32(),
+            data: reads[j],
             div: p.at(1 + 2 * j),
             len: p.at(2 + 2 * j),
         })
         .collect();
-    let out = writes[0].f32();
-    let task = |(t, out): (usize, &mut [f32])| {
-        let registers = expr.inputs as usize + expr.consts.len() + expr.code.len();
-        let mut regs = vec![0f32; registers * CHUNK];
-        for (k, &c) in expr.consts.iter().enumerate() {
-            let at = (expr.inputs as usize + k) * CHUNK;
-            regs[at..at + CHUNK].fill(f32::from_bits(c));
-        }
-        for (c, out) in out.chunks_mut(CHUNK).enumerate() {
-            chunk(expr, &inputs, &mut regs, t * TASK + c * CHUNK, out);
-        }
-    };
+    let out = &mut writes[0];
+    if out.dtype.is_low() {
+        // Whole rows, since a narrow row is padded to whole words.
+        let (row, pitch, dtype) = (out.row, out.row.div_ceil(2), out.dtype);
+        let rows = (TASK / row.max(1)).max(1);
+        out.words
+            .par_chunks_mut(rows * pitch)
+            .enumerate()
+            .for_each(|(t, words)| {
+                let mut wide = vec![0f32; words.len() / pitch * row];
+                evaluate(expr, &inputs, t * rows * row, &mut wide);
+                for (words, wide) in words.chunks_mut(pitch).zip(wide.chunks(row)) {
+                    pack(dtype, wide, words);
+                }
+            });
+        return;
+    }
+    let out = out.f32();
     if out.len() <= TASK {
-        task((0, out));
+        evaluate(expr, &inputs, 0, out);
     } else {
-        out.par_chunks_mut(TASK).enumerate().for_each(task);
+        out.par_chunks_mut(TASK)
+            .enumerate()
+            .for_each(|(t, out)| evaluate(expr, &inputs, t * TASK, out));
+    }
+}
+
+/// Evaluates a run of output elements from `start` on.
+fn evaluate(expr: &Expr, inputs: &[Input], start: usize, out: &mut [f32]) {
+    let registers = expr.inputs as usize + expr.consts.len() + expr.code.len();
+    let mut regs = vec![0f32; registers * CHUNK];
+    for (k, &c) in expr.consts.iter().enumerate() {
+        let at = (expr.inputs as usize + k) * CHUNK;
+        regs[at..at + CHUNK].fill(f32::from_bits(c));
+    }
+    for (c, out) in out.chunks_mut(CHUNK).enumerate() {
+        chunk(expr, inputs, &mut regs, start + c * CHUNK, out);
     }
 }
 
 struct Input<'a> {
-    data: &'a [f32],
+    data: View<'a>,
     div: usize,
     len: usize,
 }
@@ -189,10 +242,32 @@ crate::multiversion! {
             let (before, rest) = regs.split_at_mut(at);
             let arg = |k: usize| &before[i.args[k] as usize * CHUNK..][..n];
             apply(i.op, arg(0), arg(1), arg(2), &mut rest[..n]);
+            round(i.round, &mut rest[..n]);
             at += CHUNK;
         }
         let last = regs.len() - CHUNK;
         out.copy_from_slice(&regs[last..last + n]);
+    }
+
+    /// Rounds a row to a narrow type, two elements a word; a last odd half is zero.
+    fn pack(dtype: DType, wide: &[f32], words: &mut [u32]) {
+        let narrow = |x: f32| if dtype == DType::Bf16 { f32_to_bf16(x) } else { f32_to_f16(x) } as u32;
+        let pairs = wide.chunks_exact(2);
+        if let ([x], Some(last)) = (pairs.remainder(), words.last_mut()) {
+            *last = narrow(*x);
+        }
+        for (w, p) in words.iter_mut().zip(pairs) {
+            *w = narrow(p[0]) | narrow(p[1]) << 16;
+        }
+    }
+}
+
+#[inline(always)]
+fn round(dtype: DType, x: &mut [f32]) {
+    if dtype == DType::Bf16 {
+        x.iter_mut().for_each(|x| *x = bf16_to_f32(f32_to_bf16(*x)));
+    } else if dtype == DType::F16 {
+        x.iter_mut().for_each(|x| *x = f16_to_f32(f32_to_f16(*x)));
     }
 }
 
@@ -206,16 +281,46 @@ fn load(input: &Input, start: usize, to: &mut [f32]) {
         if input.div == 1 {
             // A run of consecutive elements up to the wrap.
             let n = (to.len() - at).min(input.len - q);
-            for (t, &x) in to[at..at + n].iter_mut().zip(&input.data[q..q + n]) {
-                *t = math::ftz(x);
-            }
+            consecutive(&input.data, q, &mut to[at..at + n]);
             at += n;
         } else {
             // A run of one repeated element.
             let n = (to.len() - at).min(input.div - i % input.div);
-            to[at..at + n].fill(math::ftz(input.data[q]));
+            let mut one = [0.0];
+            consecutive(&input.data, q, &mut one);
+            to[at..at + n].fill(one[0]);
             at += n;
         }
+    }
+}
+
+/// Elements `q..` of a buffer, widened and flushed.
+#[inline(always)]
+fn consecutive(x: &View, q: usize, to: &mut [f32]) {
+    if !x.dtype.is_low() {
+        let data = &x.f32()[q..q + to.len()];
+        to.iter_mut()
+            .zip(data)
+            .for_each(|(t, &x)| *t = math::ftz(x));
+        return;
+    }
+    let halves: &[u16] = bytemuck::cast_slice(x.words);
+    let widen = |h: u16| {
+        math::ftz(if x.dtype == DType::Bf16 {
+            bf16_to_f32(h)
+        } else {
+            f16_to_f32(h)
+        })
+    };
+    if x.row.is_multiple_of(2) {
+        to.iter_mut()
+            .zip(&halves[q..])
+            .for_each(|(t, &h)| *t = widen(h));
+    } else {
+        // Odd rows end in a padding half.
+        to.iter_mut()
+            .enumerate()
+            .for_each(|(i, t)| *t = widen(halves[q + i + (q + i) / x.row]));
     }
 }
 
@@ -246,6 +351,7 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
                 *o = if x != 0.0 { y } else { z };
             }
         }
+        PwOp::Copy => out.copy_from_slice(a),
         PwOp::Neg => one(a, out, |x| math::ftz(-x)),
         PwOp::Abs => one(a, out, f32::abs),
         PwOp::Exp => one(a, out, math::exp),
@@ -255,6 +361,12 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
         PwOp::Sqrt => one(a, out, math::sqrt),
         PwOp::Rsqrt => one(a, out, math::rsqrt),
         PwOp::Gelu => one(a, out, math::gelu),
-        PwOp::GeluGrad => two(a, b, out, |x, g| math::ftz(math::gelu_grad(x) * g)),
+        PwOp::GeluGrad => {
+            // Two loops: in one, the derivative is not vectorised.
+            one(a, out, math::gelu_grad);
+            out.iter_mut()
+                .zip(b)
+                .for_each(|(o, &g)| *o = math::ftz(*o * g));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::graph::{Graph, Program, Tx, Type};
+use crate::kernels::histogram::BINS;
 use crate::kernels::optim::HYPER;
 use crate::kernels::rng::Stream;
 use crate::ops::{AdamPart, Op};
@@ -27,6 +28,21 @@ pub struct CharGpt {
     pub n_embd: usize,
 }
 
+/// What a training program is built for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TrainOptions {
+    /// Sequences a step.
+    pub batch: usize,
+    /// Largest norm of the gradient; 0: not clipped.
+    pub clip: f32,
+    /// Whether every gradient is an output.
+    pub dump_grads: bool,
+    /// Whether the magnitudes of every gradient are counted, by the input `edges`.
+    pub histogram: bool,
+    /// Precision.
+    pub policy: Policy,
+}
+
 /// How a weight starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Init {
@@ -45,6 +61,13 @@ pub struct Weight {
     pub dims: Vec<usize>,
     /// Its start.
     pub init: Init,
+}
+
+impl Weight {
+    /// Length of its last dimension.
+    pub fn row(&self) -> usize {
+        self.dims.last().copied().unwrap_or(1)
+    }
 }
 
 impl CharGpt {
@@ -102,10 +125,11 @@ impl CharGpt {
         each.collect()
     }
 
-    fn declare<'g>(&self, g: &'g Graph) -> HashMap<String, Tx<'g>> {
+    fn declare<'g>(&self, g: &'g Graph, policy: &Policy) -> HashMap<String, Tx<'g>> {
+        let state = |w: &Weight| g.state(&w.name, Type::new(&w.dims, policy.storage));
         self.weights()
-            .into_iter()
-            .map(|w| (w.name.clone(), g.state(&w.name, Type::f32(&w.dims))))
+            .iter()
+            .map(|w| (w.name.clone(), state(w)))
             .collect()
     }
 
@@ -160,30 +184,31 @@ impl CharGpt {
     ///
     /// # Errors
     /// An operation that cannot be differentiated.
-    pub fn train_program(
-        &self,
-        batch: usize,
-        clip: f32,
-        dump_grads: bool,
-    ) -> Result<Program, String> {
+    pub fn train_program(&self, o: &TrainOptions) -> Result<Program, String> {
         let graph = Graph::new();
         let (outputs, updates) = {
             let g = &graph;
-            let w = self.declare(g);
+            let w = self.declare(g, &o.policy);
             let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
-            let loss = self.forward(g, &w, batch);
-            let loss = g.tx(autocast(Policy::Full, &[loss.id])[0]);
+            let loss = self.forward(g, &w, o.batch);
+            let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
             let grads = grad(g, loss, &weights)?;
-            let (norm, scale) = g.scope("clip", || clipping(g, &grads, clip));
+            let (norm, scale) = g.scope("clip", || clipping(g, &grads, o.clip));
             let mut outputs = vec![
                 ("loss".to_string(), loss.id),
                 ("grad_norm".to_string(), norm.id),
             ];
+            let edges = o
+                .histogram
+                .then(|| g.input("edges", Type::f32(&[BINS + 1])));
             let hyper = g.input("hyper", Type::f32(&[HYPER]));
             let mut updates = Vec::new();
             for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
                 let moment = |which: &str| {
-                    g.state(&format!("{}.{which}", weight.name), Type::f32(&weight.dims))
+                    g.state(
+                        &format!("{}.{which}", weight.name),
+                        Type::new(&weight.dims, o.policy.storage),
+                    )
                 };
                 let (m, v) = (moment("m"), moment("v"));
                 for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {
@@ -195,7 +220,11 @@ impl CharGpt {
                         w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]).id,
                     ));
                 }
-                if dump_grads {
+                if let Some(edges) = edges {
+                    let counts = grad.f32().op(Op::Histogram, &[edges]);
+                    outputs.push((format!("histogram.{}", weight.name), counts.id));
+                }
+                if o.dump_grads {
                     outputs.push((format!("grad.{}", weight.name), grad.id));
                 }
             }
@@ -209,11 +238,12 @@ impl CharGpt {
     }
 
     /// The program of an evaluation: inputs `idx`, `target`; output `loss`.
-    pub fn eval_program(&self, batch: usize) -> Program {
+    pub fn eval_program(&self, batch: usize, policy: &Policy) -> Program {
         let graph = Graph::new();
         let loss = {
-            let w = self.declare(&graph);
-            self.forward(&graph, &w, batch).id
+            let w = self.declare(&graph, policy);
+            let loss = self.forward(&graph, &w, batch).id;
+            autocast(&graph, policy, &[loss])[0]
         };
         Program {
             graph,
@@ -223,7 +253,7 @@ impl CharGpt {
     }
 
     /// The program that digests all weights and moments: one output for each, by name.
-    pub fn digest_program(&self) -> Program {
+    pub fn digest_program(&self, policy: &Policy) -> Program {
         let graph = Graph::new();
         let mut outputs = Vec::new();
         for w in self.weights() {
@@ -232,7 +262,7 @@ impl CharGpt {
                 format!("{}.m", w.name),
                 format!("{}.v", w.name),
             ] {
-                let x = graph.state(&name, Type::f32(&w.dims));
+                let x = graph.state(&name, Type::new(&w.dims, policy.storage));
                 let id = x.op(Op::Digest(outputs.len() as u32), &[]).id;
                 outputs.push((name, id));
             }
@@ -252,7 +282,7 @@ fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
 /// The norm of all gradients together, and the factor that clips it to `clip` (0: none), PyTorch's
 /// `clip_grad_norm_`.
 fn clipping<'g>(g: &'g Graph, grads: &[Tx<'g>], clip: f32) -> (Tx<'g>, Tx<'g>) {
-    let squares = grads.iter().map(|&d| (d * d).sum_all());
+    let squares = grads.iter().map(|d| d.f32()).map(|d| (d * d).sum_all());
     let norm = squares
         .reduce(|a, b| a + b)
         .expect("a model has weights")

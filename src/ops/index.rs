@@ -25,7 +25,11 @@ pub static GATHER: OpDef = OpDef {
     },
     vjp: Vjp::Rule(|y, g| {
         let rows = y.src(0).shape().dim(0) as u32;
-        vec![Some(y.src(1).op(Op::GatherGrad(rows), &[g])), None]
+        let dtype = y.src(0).ty().dtype;
+        vec![
+            Some(y.src(1).op(Op::GatherGrad(rows), &[g.f32()]).cast(dtype)),
+            None,
+        ]
     }),
     expand: None,
     eval: |_, shape, src| {
@@ -44,7 +48,7 @@ pub static GATHER: OpDef = OpDef {
         let out = lw.out(id);
         let words = [
             node.ty.shape.dim(0) as u32,
-            table.dim(1) as u32,
+            lw.words_per_row(node.src[0]) as u32,
             table.dim(0) as u32,
         ];
         let label = lw.label(id);
@@ -61,6 +65,9 @@ pub static GATHER: OpDef = OpDef {
             Case::new(Op::Gather, &[&[1, 1], &[1]]).ids(1, 1),
             Case::new(Op::Gather, &[&[7, 5], &[13]]).ids(1, 7),
             Case::new(Op::Gather, &[&[3, 65], &[257]]).ids(1, 3),
+            Case::new(Op::Gather, &[&[9, 33], &[70]])
+                .ids(1, 9)
+                .narrow(&[0]),
         ]
     },
 };

@@ -13,7 +13,7 @@ pub static LSE: OpDef = OpDef {
     infer: |_, src| {
         arity(src, 1)?;
         need(src[0].shape.rank() == 2, "needs rows [n,c]")?;
-        Ok(Type::new(&[src[0].shape.dim(0)], src[0].dtype))
+        Ok(Type::f32(&[src[0].shape.dim(0)])) // a loss is f32 whatever the logits are
     },
     vjp: Vjp::ViaExpand,
     expand: Some(|y| {
@@ -66,7 +66,7 @@ pub static XENT: OpDef = OpDef {
             "needs x [n,c], target [n]",
         )?;
         need(src[1].dtype == DType::U32, "targets must be u32")?;
-        Ok(Type::new(&[src[0].shape.dim(0)], src[0].dtype))
+        Ok(Type::f32(&[src[0].shape.dim(0)])) // a loss is f32 whatever the logits are
     },
     vjp: Vjp::Rule(|y, g| {
         let (x, target) = (y.src(0), y.src(1));

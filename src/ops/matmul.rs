@@ -60,6 +60,15 @@ pub static MATMUL: OpDef = OpDef {
                 .tol(1e-5)
                 .not_differentiable(),
         );
+        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 13, 31), (4, 6, 1030)] {
+            let both = |ta, tb, a: [usize; 2], b: [usize; 2]| {
+                Case::new(mm(ta, tb), &[&a, &b]).narrow(&[0, 1])
+            };
+            out.push(both(false, false, [m, k], [k, n]));
+            out.push(both(true, false, [k, m], [k, n]));
+            out.push(both(false, true, [m, k], [n, k]));
+            out.push(both(true, true, [k, m], [n, k]));
+        }
         let tiny = Fill::Normal(1e-16); // below the operand floor: products count as 0
         out.push(
             Case::new(mm(false, false), &[&[3, 9], &[9, 4]])
@@ -151,13 +160,12 @@ fn lower(lw: &mut Lower, id: NodeId) {
     let label = lw.label(id);
     let p = params(m, n, k, batch, ta, tb);
     let chunks = if batch == 1 { k.div_ceil(p.at(3)) } else { 1 };
+    let out = lw.out_wide(id);
     if chunks <= 1 {
-        let out = lw.out(id);
         lw.step(&GEMM, p, &[a, b], &[out], &label);
     } else {
         let parts = lw.scratch(Type::f32(&[chunks, m * n]), &label);
         lw.step(&GEMM, p, &[a, b], &[parts], &label);
-        let out = lw.out(id);
         lw.step(
             &GEMM_TREE,
             Params::new(&[(m * n) as u32, chunks as u32]),
@@ -166,4 +174,5 @@ fn lower(lw: &mut Lower, id: NodeId) {
             &label,
         );
     }
+    lw.narrow(id, out);
 }

@@ -7,6 +7,7 @@
 
 pub mod attention;
 pub mod digest;
+pub mod histogram;
 pub mod index;
 pub mod loss;
 pub mod matmul;
@@ -104,6 +105,8 @@ pub enum Op {
     AdamW(AdamPart),
     /// (x) -> digest of a tensor with this id.
     Digest(u32),
+    /// (x, edges) -> counts of magnitudes by range.
+    Histogram,
 }
 
 /// How an operation treats low precision (see [`crate::passes::autocast`]).
@@ -181,6 +184,7 @@ pub fn def(op: &Op) -> &'static OpDef {
         Op::AttentionGrad(_) => &attention::ATTENTION_GRAD,
         Op::AdamW(_) => &optim::ADAMW,
         Op::Digest(_) => &digest::DIGEST,
+        Op::Histogram => &histogram::HISTOGRAM,
     }
 }
 
@@ -210,6 +214,7 @@ pub fn all() -> Vec<&'static OpDef> {
         &attention::ATTENTION_GRAD,
         &optim::ADAMW,
         &digest::DIGEST,
+        &histogram::HISTOGRAM,
     ];
     out.extend(pointwise::DEFS.iter());
     out
@@ -253,6 +258,8 @@ pub enum Fill {
     Uniform(f64, f64),
     /// Ids below a bound.
     Ids(u32),
+    /// A start, then equal steps.
+    Ascending(f64, f64),
 }
 
 /// One row of the operation table.
@@ -293,6 +300,14 @@ impl Case {
     pub fn ids(mut self, i: usize, bound: u32) -> Case {
         self.src[i].0.dtype = DType::U32;
         self.fill(i, Fill::Ids(bound))
+    }
+
+    /// Operands `which` in bf16; one rounding of the result is then allowed for.
+    pub fn narrow(mut self, which: &[usize]) -> Case {
+        which
+            .iter()
+            .for_each(|&i| self.src[i].0.dtype = DType::Bf16);
+        self.tol(1e-2).not_differentiable()
     }
 
     /// Another tolerance.

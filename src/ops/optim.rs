@@ -8,7 +8,8 @@ use crate::kernels::optim::{ADAMW as KERNEL, HYPER};
 /// (w, m, v, g, hyper[8], scale[1], norm[1]) -> the new w, m or v.
 pub static ADAMW: OpDef = OpDef {
     name: "adamw",
-    numeric: Numeric::Guard,
+    // Its arithmetic is f32 whatever the storage: pure bf16 keeps weights and moments narrow.
+    numeric: Numeric::Follow,
     infer: |_, src| {
         arity(src, 7)?;
         need(
@@ -81,7 +82,7 @@ pub static ADAMW: OpDef = OpDef {
         };
         parts
             .into_iter()
-            .flat_map(|p| [case(p, 1), case(p, 257)])
+            .flat_map(|p| [case(p, 1), case(p, 257), case(p, 257).narrow(&[0, 1, 2, 3])])
             .collect()
     },
 };

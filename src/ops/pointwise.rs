@@ -11,7 +11,7 @@ use crate::passes::lower::{Lower, Operand};
 use crate::shape::Shape;
 
 /// One definition an operation, in the order of the kernel table.
-pub static DEFS: [OpDef; 18] = [
+pub static DEFS: [OpDef; 19] = [
     binary("add", Numeric::Follow, |_, g| vec![Some(g), Some(g)]),
     binary("sub", Numeric::Follow, |_, g| vec![Some(g), Some(-g)]),
     binary("mul", Numeric::Follow, |y, g| {
@@ -40,6 +40,7 @@ pub static DEFS: [OpDef; 18] = [
             Some(y.src(0).select(zero, g)),
         ]
     }),
+    pw("copy", Numeric::Follow, |_, g| vec![Some(g)]),
     pw("neg", Numeric::Follow, |_, g| vec![Some(-g)]),
     pw("abs", Numeric::Follow, |y, g| {
         let positive = y.src(0).gt(g.constant(0.0));
@@ -139,6 +140,7 @@ pub fn scalar(op: PwOp, a: f64, b: f64, c: f64) -> f64 {
                 c
             }
         }
+        PwOp::Copy => a,
         PwOp::Neg => -a,
         PwOp::Abs => a.abs(),
         PwOp::Exp => a.exp(),
@@ -189,7 +191,11 @@ fn lower(lw: &mut Lower, id: NodeId) {
             }
         };
     }
-    expr.code.push(Instr { op, args });
+    expr.code.push(Instr {
+        op,
+        args,
+        round: node.ty.dtype,
+    });
     lw.pointwise(id, &operands, expr);
 }
 
@@ -216,18 +222,19 @@ pub static CAST: OpDef = OpDef {
         let node = lw.node(id);
         let operand = lw.operand(node.src[0]);
         let expr = match operand {
-            Operand::Buf { .. } => Expr {
-                inputs: 1,
-                ..Expr::default()
-            },
-            Operand::Const(bits) => Expr {
-                consts: vec![bits],
-                ..Expr::default()
-            },
+            Operand::Buf { .. } => Expr::convert(node.ty.dtype),
+            Operand::Const(bits) => Expr::constant(bits),
         };
         lw.pointwise(id, &[operand], expr);
     },
-    cases: || vec![Case::new(Op::Cast(DType::F32), &[&[3, 5]])],
+    cases: || {
+        let to = |dtype| Case::new(Op::Cast(dtype), &[&[13, 7]]);
+        vec![
+            to(DType::F32),
+            to(DType::Bf16).tol(1e-2).not_differentiable(),
+            to(DType::F32).narrow(&[0]),
+        ]
+    },
 };
 
 /// The table's rows for all pointwise operations: prime and size-1 shapes, and a range where each is
@@ -235,6 +242,18 @@ pub static CAST: OpDef = OpDef {
 pub fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     for &(op, ..) in TABLE {
+        if def(op).numeric == Numeric::Follow {
+            let all: Vec<usize> = (0..op.arity()).collect();
+            for shape in [&[257usize][..], &[2, 3, 6]] {
+                let case = Case::new(Op::Pw(op), &vec![shape; op.arity()]);
+                let case = if op == PwOp::Select {
+                    case.fill(0, Fill::Ids(2))
+                } else {
+                    case
+                };
+                out.push(case.narrow(&all));
+            }
+        }
         for shape in [&[1usize][..], &[257], &[13, 7], &[2, 3, 1, 5]] {
             let shapes = vec![shape; op.arity()];
             let case = Case::new(Op::Pw(op), &shapes);

@@ -178,10 +178,7 @@ impl<'g> Lower<'g> {
         let node = self.g.node(id);
         let label = self.g.label(id);
         if let Some(bits) = self.constant_below(id) {
-            let expr = Expr {
-                consts: vec![bits],
-                ..Expr::default()
-            };
+            let expr = Expr::constant(bits);
             self.pointwise(id, &[Operand::Const(bits)], expr);
             return self.bufs[&id];
         }
@@ -189,7 +186,10 @@ impl<'g> Lower<'g> {
             Op::Reshape(_) => {
                 let from = self.buf(node.src[0]);
                 let source = self.g.ty(node.src[0]).shape;
-                let same_rows = source.row() == node.ty.shape.row() || !node.ty.dtype.packed();
+                // Narrow rows are padded to whole words: model code reshapes them only within rows.
+                let even = source.row().is_multiple_of(2) && node.ty.shape.row().is_multiple_of(2);
+                let same_rows =
+                    even || source.row() == node.ty.shape.row() || !node.ty.dtype.packed();
                 assert!(
                     same_rows,
                     "a packed tensor's rows cannot be reshaped in place"
@@ -250,6 +250,10 @@ impl<'g> Lower<'g> {
         match node.op {
             Op::Const(bits, _) => Some(bits),
             Op::Reshape(_) | Op::Broadcast(_) => self.constant_below(node.src[0]),
+            Op::Cast(to) => Some(
+                to.round(f32::from_bits(self.constant_below(node.src[0])?))
+                    .to_bits(),
+            ),
             _ => None,
         }
     }
@@ -262,9 +266,62 @@ impl<'g> Lower<'g> {
         buf
     }
 
+    /// An f32 buffer for a node's value, whatever its type: for kernels that write f32 only.
+    /// [`Lower::narrow`] ends what this begins.
+    pub fn out_wide(&mut self, id: NodeId) -> BufId {
+        let Type { shape, dtype } = self.ty(id);
+        if !dtype.is_low() {
+            return self.out(id);
+        }
+        self.scratch(
+            Type {
+                shape,
+                dtype: DType::F32,
+            },
+            &self.label(id),
+        )
+    }
+
+    /// Rounds a value from its wide buffer into the node's own, where the two differ.
+    pub fn narrow(&mut self, id: NodeId, wide: BufId) {
+        if self.ty(id).dtype.is_low() {
+            let len = self.ty(id).shape.elems();
+            let expr = Expr::convert(self.ty(id).dtype);
+            self.pointwise(
+                id,
+                &[Operand::Buf {
+                    buf: wide,
+                    div: 1,
+                    len,
+                }],
+                expr,
+            );
+        }
+    }
+
     /// A buffer that belongs to no node.
     pub fn scratch(&mut self, ty: Type, label: &str) -> BufId {
         self.new_buf(ty, Class::Temp, label.to_string())
+    }
+
+    /// Words in a row of a node's value.
+    pub fn words_per_row(&self, id: NodeId) -> usize {
+        let ty = self.ty(id);
+        if ty.dtype.packed() {
+            ty.shape.row().div_ceil(2)
+        } else {
+            ty.shape.row()
+        }
+    }
+
+    /// Whether a node has its buffer.
+    pub fn has(&self, id: NodeId) -> bool {
+        self.bufs.contains_key(&id)
+    }
+
+    /// The node of an operation on sources, made if it is not there.
+    pub fn add(&self, op: Op, src: &[NodeId]) -> NodeId {
+        self.g.add(op, src)
     }
 
     /// An output buffer for a node that the same kernel computes, whether or not it is wanted.
@@ -325,10 +382,25 @@ impl<'g> Lower<'g> {
         );
     }
 
-    /// Appends a strided copy into a node's buffer.
-    pub fn copy(&mut self, id: NodeId, x: BufId, dims: &[usize], strides: &[usize]) {
-        let out = self.out(id);
+    /// Appends a strided copy into a node's buffer. A narrow tensor is copied wide: its elements share
+    /// words, which a copy cannot split.
+    pub fn copy(&mut self, id: NodeId, mut x: BufId, dims: &[usize], strides: &[usize]) {
         let label = self.label(id);
+        let from = self.plan.buf(x).ty;
+        if from.dtype.is_low() {
+            let wide = self.scratch(
+                Type {
+                    dtype: DType::F32,
+                    ..from
+                },
+                &label,
+            );
+            let len = from.shape.elems();
+            let p = params(len, &[(1, len)], Expr::convert(DType::F32));
+            self.step(&POINTWISE, p, &[x], &[wide], &label);
+            x = wide;
+        }
+        let out = self.out_wide(id);
         self.step(
             &copy::COPY,
             copy::params(dims, strides),
@@ -336,6 +408,7 @@ impl<'g> Lower<'g> {
             &[out],
             &label,
         );
+        self.narrow(id, out);
     }
 
     /// Appends a plain copy of a node's value into a buffer.
@@ -361,7 +434,6 @@ impl<'g> Lower<'g> {
     }
 
     fn new_buf(&mut self, ty: Type, class: Class, name: String) -> BufId {
-        debug_assert!(ty.dtype != DType::F16 || ty.shape.rank() > 0 || class == Class::Temp);
         self.plan.bufs.push(Buf {
             name,
             ty,

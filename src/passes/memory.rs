@@ -5,8 +5,8 @@
 
 use crate::plan::{BufId, Class, Plan};
 
-/// Gives every buffer its slot.
-pub fn assign_slots(mut plan: Plan) -> Plan {
+/// Gives every buffer its slot; without `share`, one of its own.
+pub fn assign_slots(mut plan: Plan, share: bool) -> Plan {
     let mut last = vec![usize::MAX; plan.bufs.len()];
     for (n, s) in plan.steps.iter().enumerate() {
         s.reads
@@ -34,7 +34,7 @@ pub fn assign_slots(mut plan: Plan) -> Plan {
         dead.sort();
         dead.dedup();
         for d in dead {
-            if plan.bufs[d.0 as usize].class == Class::Temp && last[d.0 as usize] == n {
+            if plan.bufs[d.0 as usize].class == Class::Temp && last[d.0 as usize] == n && share {
                 free.push(plan.bufs[d.0 as usize].slot);
             }
         }
@@ -54,5 +54,39 @@ fn take(free: &mut Vec<usize>, slots: &mut Vec<usize>, words: usize) -> usize {
             slots.push(words);
             slots.len() - 1
         }
+    }
+}
+
+/// Maps a program's slots onto buffers that other programs use at other times: the largest slot first,
+/// each to the smallest unused buffer that holds it, else to a new one at the end of `pool` (in words).
+/// Returns the buffer of each slot.
+pub fn share(pool: &mut Vec<usize>, slots: &[usize]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..slots.len()).collect();
+    order.sort_by_key(|&s| (std::cmp::Reverse(slots[s]), s));
+    let mut used = vec![false; pool.len()];
+    let mut map = vec![0; slots.len()];
+    for s in order {
+        let fits = (0..used.len()).filter(|&i| !used[i] && pool[i] >= slots[s]);
+        map[s] = fits.min_by_key(|&i| (pool[i], i)).unwrap_or_else(|| {
+            pool.push(slots[s]);
+            used.push(false);
+            pool.len() - 1
+        });
+        used[map[s]] = true;
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_share_buffers_that_fit() {
+        let mut pool = Vec::new();
+        assert_eq!(share(&mut pool, &[10, 30, 20]), [2, 0, 1]);
+        assert_eq!(share(&mut pool, &[5, 25]), [2, 0]);
+        assert_eq!(share(&mut pool, &[31, 1, 1, 1]), [3, 2, 1, 0]);
+        assert_eq!(pool, [30, 20, 10, 31]);
     }
 }

@@ -43,6 +43,8 @@ pub struct SummaryRow {
     pub peak_mem_gib: f64,
     /// Last validation loss.
     pub final_val_loss: Option<f64>,
+    /// Last share of updates that bf16 weights would have swallowed; shown, not written to the file.
+    pub swallowed: Option<f64>,
 }
 
 /// The files of one run of one scheme, rewritten whole each time they grow.
@@ -54,6 +56,10 @@ pub struct SchemeLedger {
     pub steps: Vec<StepRow>,
     /// Every evaluation.
     pub curve: Vec<CurveRow>,
+    /// Step and share of swallowed updates, in a mixed run.
+    pub swallow: Vec<(usize, f64)>,
+    /// Counts of gradient magnitudes at one step of a mixed run: log10 of the range's lower edge, count.
+    pub histogram: Vec<(f64, u64)>,
 }
 
 fn table<const N: usize>(
@@ -83,10 +89,13 @@ impl SchemeLedger {
             tag,
             steps: Vec::new(),
             curve: Vec::new(),
+            swallow: Vec::new(),
+            histogram: Vec::new(),
         }
     }
 
-    /// Writes both files.
+    /// Writes the files that have rows: `curve_*`, `steps_*`, and of a mixed run `swallow{tag}.csv` and,
+    /// without a tag, `gradhist.csv`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -118,7 +127,26 @@ impl SchemeLedger {
             ["step", "lr", "loss", "grad_norm", "digest", "val_loss"],
             steps,
         )?;
-        write_atomic(&name("steps"), &steps)
+        write_atomic(&name("steps"), &steps)?;
+        if !self.swallow.is_empty() {
+            let rows = self
+                .swallow
+                .iter()
+                .map(|(step, share)| [step.to_string(), format!("{share:.6}")]);
+            let file = self.dir.join(format!("swallow{}.csv", self.tag));
+            write_atomic(&file, &table(["step", "swallow_frac"], rows)?)?;
+        }
+        if !self.histogram.is_empty() && self.tag.is_empty() {
+            let rows = self
+                .histogram
+                .iter()
+                .map(|(low, count)| [format!("{low:?}"), count.to_string()]);
+            write_atomic(
+                &self.dir.join("gradhist.csv"),
+                &table(["log10_bin_lo", "count"], rows)?,
+            )?;
+        }
+        Ok(())
     }
 }
 

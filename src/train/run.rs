@@ -1,5 +1,6 @@
 //! One scheme's run: steps, evaluations, ledger rows.
 
+use super::ledgers::lower_edge;
 use super::schedule::lr_at;
 use super::session::{Session, StepResult};
 use super::weights;
@@ -76,7 +77,8 @@ impl Data {
         Ok(Data { text, train, val })
     }
 
-    fn batches(&self, s: &Settings) -> Batches {
+    /// The training batches, from the first on.
+    pub fn batches(&self, s: &Settings) -> Batches {
         match &self.train {
             Some(o) => Batches::Rows(o.clone(), 0),
             None => Batches::stream(
@@ -99,12 +101,35 @@ pub struct Extras {
     pub dump_grads: Option<(usize, PathBuf)>,
 }
 
+impl Extras {
+    /// The files of one scheme: as they are if it runs alone, else with the scheme's name before the
+    /// extension.
+    pub fn of(&self, scheme: Scheme, schemes: usize) -> Extras {
+        let name = |p: &PathBuf| {
+            if schemes == 1 {
+                return p.clone();
+            }
+            let stem = p.file_stem().unwrap_or_default().to_string_lossy();
+            let end = p
+                .extension()
+                .map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
+            p.with_file_name(format!("{stem}_{}{end}", scheme.name()))
+        };
+        Extras {
+            save: self.save.as_ref().map(name),
+            dump_grads: self.dump_grads.as_ref().map(|(n, p)| (*n, name(p))),
+        }
+    }
+}
+
 /// Told of a run's progress.
 pub trait Observer {
     /// After each training step: number, result, its time in ms.
     fn step(&mut self, step: usize, result: StepResult, ms: f64);
     /// After each evaluation.
     fn evaluated(&mut self, row: &CurveRow);
+    /// After each count of swallowed updates: step, share of all weights.
+    fn swallowed(&mut self, step: usize, share: f64);
     /// Whether to stop after this step.
     fn stopped(&self) -> bool;
 }
@@ -161,10 +186,15 @@ fn steps(
         let it = done;
         let batch = gather(&data.text.train, &batches.next_offsets(), s.block);
         let lr = lr_at(s, it);
-        let start = Instant::now();
-        let result = session.step(s, &batch, lr, it as u64 + 1)?;
-        let ms = start.elapsed().as_secs_f64() * 1e3;
         done = it + 1;
+        let counts_swallowed = (done as u64).is_multiple_of(s.ledger.swallow_interval);
+        let histogram = done as u64 == s.ledger.gradhist_step;
+        if counts_swallowed {
+            session.snapshot()?;
+        }
+        let start = Instant::now();
+        let result = session.step(s, &batch, lr, done as u64, histogram)?;
+        let ms = start.elapsed().as_secs_f64() * 1e3;
         if !result.loss.is_finite() || !result.grad_norm.is_finite() {
             let what = session.first_non_finite()?;
             return Err(Error::NonFinite {
@@ -173,7 +203,7 @@ fn steps(
                 what,
             });
         }
-        if it >= UNTIMED {
+        if it >= UNTIMED && !counts_swallowed && !histogram {
             (timed_ms, timed) = (timed_ms + ms, timed + 1);
         }
         let average = ema.map_or(result.loss as f64, |e| 0.98 * e + 0.02 * result.loss as f64);
@@ -182,6 +212,17 @@ fn steps(
             && *step == done
         {
             weights::save(path, &session.gradients()?)?;
+        }
+        if histogram && let Some(counts) = session.gradient_histogram()? {
+            ledger.histogram = counts
+                .iter()
+                .enumerate()
+                .map(|(k, &c)| (lower_edge(k), c))
+                .collect();
+        }
+        if counts_swallowed && let Some(share) = session.swallowed()? {
+            ledger.swallow.push((done, share));
+            observer.swallowed(done, share);
         }
         observer.step(done, result, ms);
         stopped = done < s.steps && observer.stopped();
@@ -222,6 +263,7 @@ fn steps(
         step_ms: (timed > 0).then(|| timed_ms / timed as f64),
         peak_mem_gib: session.exec().memory().peak as f64 / (1u64 << 30) as f64,
         final_val_loss: ledger.curve.last().map(|c| c.val_loss),
+        swallowed: ledger.swallow.last().map(|s| s.1),
     };
     Ok(Outcome {
         summary,

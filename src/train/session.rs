@@ -1,21 +1,34 @@
 //! A session: the programs of one training run, loaded on one executor over shared states.
 
+use super::ledgers::{edges, snapshot_program, swallow_program};
 use super::schedule::hyper;
 use super::weights::Tensors;
-use crate::config::Settings;
+use crate::config::{Scheme, Settings};
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::exec::{Executor, ProgramId, bytes};
 use crate::kernels::digest::combine;
-use crate::models::char_gpt::CharGpt;
+use crate::kernels::histogram::BINS;
+use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::passes::compile;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The model's programs, compiled but not loaded.
+/// The model's programs under one scheme, compiled but not loaded.
 pub struct Programs {
+    scheme: Scheme,
     train: Arc<crate::plan::Plan>,
     eval: Arc<crate::plan::Plan>,
     digest: Arc<crate::plan::Plan>,
+    /// The seed's ledgers, in a mixed run.
+    ledgers: Option<LedgerPlans>,
+}
+
+struct LedgerPlans {
+    snapshot: Arc<crate::plan::Plan>,
+    swallow: Arc<crate::plan::Plan>,
+    /// The training step with histograms of all gradients.
+    histogram: Arc<crate::plan::Plan>,
 }
 
 impl Programs {
@@ -23,34 +36,77 @@ impl Programs {
     ///
     /// # Errors
     /// A violated invariant of the program itself.
-    pub fn compile(model: &CharGpt, s: &Settings, dump_grads: bool) -> Result<Programs, Error> {
-        let train = model
-            .train_program(s.batch, s.clip as f32, dump_grads)
-            .map_err(Error::Internal)?;
+    pub fn compile(
+        model: &CharGpt,
+        s: &Settings,
+        scheme: Scheme,
+        dump_grads: bool,
+    ) -> Result<Programs, Error> {
+        let policy = scheme.policy();
+        let clip = s.clip as f32;
+        let options = TrainOptions {
+            batch: s.batch,
+            clip,
+            dump_grads,
+            histogram: false,
+            policy,
+        };
+        let train = model.train_program(&options).map_err(Error::Internal)?;
         let plan = |name: &str, p| compile(name, p).map(Arc::new).map_err(Error::Internal);
+        let ledgers = if scheme == Scheme::Mixed {
+            let options = TrainOptions {
+                histogram: true,
+                ..options
+            };
+            let histogram = model.train_program(&options).map_err(Error::Internal)?;
+            let weights = model.weights();
+            Some(LedgerPlans {
+                snapshot: plan("snapshot", snapshot_program(&weights))?,
+                swallow: plan("swallow", swallow_program(&weights))?,
+                histogram: plan("train-histogram", histogram)?,
+            })
+        } else {
+            None
+        };
         Ok(Programs {
+            scheme,
+            ledgers,
             train: plan("train", train)?,
-            eval: plan("eval", model.eval_program(s.batch))?,
-            digest: plan("digest", model.digest_program())?,
+            eval: plan("eval", model.eval_program(s.batch, &policy))?,
+            digest: plan("digest", model.digest_program(&policy))?,
         })
     }
 
     /// The plans, by name.
-    pub fn plans(&self) -> [&crate::plan::Plan; 3] {
+    pub fn plans(&self) -> Vec<&crate::plan::Plan> {
+        let ledgers = self
+            .ledgers
+            .iter()
+            .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
         [&self.train, &self.eval, &self.digest]
+            .into_iter()
+            .chain(ledgers)
+            .map(|p| &**p)
+            .collect()
     }
 
     /// Hashes of the plans, by name.
     pub fn hashes(&self) -> BTreeMap<String, String> {
         self.plans()
             .iter()
-            .map(|p| (p.name.clone(), p.hash.clone()))
+            .map(|p| (format!("{}.{}", self.scheme.name(), p.name), p.hash.clone()))
             .collect()
     }
 
-    /// Bytes that all programs together need.
+    /// Bytes that training needs: the states and the largest program's slots (programs take turns).
     pub fn bytes(&self) -> u64 {
-        self.train.state_bytes() + self.plans().iter().map(|p| p.slot_bytes()).sum::<u64>()
+        let largest = self
+            .plans()
+            .iter()
+            .map(|p| p.slot_bytes())
+            .max()
+            .unwrap_or(0);
+        self.train.state_bytes() + largest
     }
 }
 
@@ -67,9 +123,21 @@ pub struct StepResult {
 pub struct Session {
     exec: Box<dyn Executor>,
     model: CharGpt,
+    storage: DType,
+    plan: Arc<crate::plan::Plan>,
     train: ProgramId,
     eval: ProgramId,
     digest: ProgramId,
+    ledgers: Option<LedgerIds>,
+    /// Which of the training programs ran last.
+    last: ProgramId,
+}
+
+#[derive(Clone, Copy)]
+struct LedgerIds {
+    snapshot: ProgramId,
+    swallow: ProgramId,
+    histogram: ProgramId,
 }
 
 /// Refuses a model that the machine cannot hold, from its extents alone.
@@ -106,18 +174,37 @@ impl Session {
         let train = exec.load(programs.train.clone())?;
         let eval = exec.load(programs.eval.clone())?;
         let digest = exec.load(programs.digest.clone())?;
+        let ledgers = match &programs.ledgers {
+            Some(l) => Some(LedgerIds {
+                snapshot: exec.load(l.snapshot.clone())?,
+                swallow: exec.load(l.swallow.clone())?,
+                histogram: exec.load(l.histogram.clone())?,
+            }),
+            None => None,
+        };
+        let storage = programs.scheme.policy().storage;
+        let rows: HashMap<String, usize> = model
+            .weights()
+            .iter()
+            .map(|w| (w.name.clone(), w.row()))
+            .collect();
         for (name, data) in weights {
-            exec.write_state(name, bytemuck::cast_slice(data))?;
-            let zeros = vec![0; data.len()];
+            let words = storage.pack(rows[name], data);
+            exec.write_state(name, &words)?;
+            let zeros = vec![0; words.len()];
             exec.write_state(&format!("{name}.m"), &zeros)?;
             exec.write_state(&format!("{name}.v"), &zeros)?;
         }
         Ok(Session {
             exec,
             model,
+            storage,
+            plan: programs.train.clone(),
             train,
             eval,
             digest,
+            ledgers,
+            last: train,
         })
     }
 
@@ -126,7 +213,8 @@ impl Session {
         &*self.exec
     }
 
-    /// One training step: batch (ids and targets), learning rate, number of the update from 1.
+    /// One training step: batch (ids and targets), learning rate, number of the update from 1. With
+    /// `histogram` the gradients are counted too, where the scheme has that ledger.
     ///
     /// # Errors
     /// The device failed.
@@ -136,17 +224,75 @@ impl Session {
         batch: &(Vec<u32>, Vec<u32>),
         lr: f64,
         t: u64,
+        histogram: bool,
     ) -> Result<StepResult, Error> {
-        self.exec.write_input(self.train, "idx", &batch.0)?;
-        self.exec.write_input(self.train, "target", &batch.1)?;
+        let program = match self.ledgers {
+            Some(l) if histogram => l.histogram,
+            _ => self.train,
+        };
+        self.last = program;
+        self.exec.write_input(program, "idx", &batch.0)?;
+        self.exec.write_input(program, "target", &batch.1)?;
         self.exec
-            .write_input(self.train, "hyper", bytemuck::cast_slice(&hyper(s, lr, t)))?;
-        self.exec.run(self.train)?;
-        let loss = self.scalar(self.train, "loss")?;
+            .write_input(program, "hyper", bytemuck::cast_slice(&hyper(s, lr, t)))?;
+        if program != self.train {
+            self.exec
+                .write_input(program, "edges", bytemuck::cast_slice(&edges()))?;
+        }
+        self.exec.run(program)?;
+        let loss = self.scalar(program, "loss")?;
         Ok(StepResult {
             loss,
-            grad_norm: self.scalar(self.train, "grad_norm")?,
+            grad_norm: self.scalar(program, "grad_norm")?,
         })
+    }
+
+    /// Keeps a copy of the weights, for [`Session::swallowed`]. Nothing where the scheme has no ledger.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn snapshot(&mut self) -> Result<(), Error> {
+        if let Some(l) = self.ledgers {
+            self.exec.run(l.snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// The share of weights whose last update bf16 would have swallowed, where the scheme has that
+    /// ledger.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn swallowed(&mut self) -> Result<Option<f64>, Error> {
+        let Some(l) = self.ledgers else {
+            return Ok(None);
+        };
+        self.exec.run(l.swallow)?;
+        let mut count = 0.0;
+        for w in self.model.weights() {
+            count += self.scalar(l.swallow, &w.name)? as f64;
+        }
+        Ok(Some(count / self.model.parameters() as f64))
+    }
+
+    /// The gradient histogram of the last step, where it was counted.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn gradient_histogram(&mut self) -> Result<Option<[u64; BINS]>, Error> {
+        let Some(l) = self.ledgers.filter(|l| l.histogram == self.last) else {
+            return Ok(None);
+        };
+        let mut total = [0u64; BINS];
+        for w in self.model.weights() {
+            let words = self
+                .exec
+                .read_output(l.histogram, &format!("histogram.{}", w.name))?;
+            for row in words.chunks_exact(BINS) {
+                total.iter_mut().zip(row).for_each(|(t, &c)| *t += c as u64);
+            }
+        }
+        Ok(Some(total))
     }
 
     /// Loss of a batch under the present weights.
@@ -192,7 +338,8 @@ impl Session {
         let mut out = Vec::new();
         for w in self.model.weights() {
             let words = self.exec.read_state(&w.name)?;
-            out.push((w.name, w.dims, bytemuck::cast_slice(&words).to_vec()));
+            let data = self.storage.unpack(w.row(), &words);
+            out.push((w.name, w.dims, data));
         }
         Ok(out)
     }
@@ -206,8 +353,9 @@ impl Session {
         for w in self.model.weights() {
             let words = self
                 .exec
-                .read_output(self.train, &format!("grad.{}", w.name))?;
-            out.push((w.name, w.dims, bytemuck::cast_slice(&words).to_vec()));
+                .read_output(self.last, &format!("grad.{}", w.name))?;
+            let data = self.storage.unpack(w.row(), &words);
+            out.push((w.name, w.dims, data));
         }
         Ok(out)
     }
@@ -219,14 +367,24 @@ impl Session {
     /// The device failed.
     pub fn first_non_finite(&mut self) -> Result<String, Error> {
         let mut found = None;
+        let plan = self.plan.clone();
         self.exec.trace(self.train, &mut |_, step, wrote| {
-            for (_, words) in wrote {
-                // Integer buffers hold small numbers, never these patterns.
-                let bad = words.iter().position(|w| w & 0x7f80_0000 == 0x7f80_0000);
-                if let (Some(i), false) = (bad, step.kernel.name == "row_order") {
-                    let value = f32::from_bits(words[i]);
-                    let place = if step.label.is_empty() { "the step" } else { &step.label };
-                    found = Some(format!("the first non-finite value comes from {} in {place}: element {i} is {value}", step.kernel.name));
+            for (buf, words) in wrote {
+                let ty = plan.buf(*buf).ty;
+                if !ty.dtype.is_float() {
+                    continue;
+                }
+                let values = ty.dtype.unpack(ty.shape.row(), words);
+                if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+                    let place = if step.label.is_empty() {
+                        "the step"
+                    } else {
+                        &step.label
+                    };
+                    found = Some(format!(
+                        "the first non-finite value comes from {} in {place}: element {i} is {}",
+                        step.kernel.name, values[i]
+                    ));
                     return false;
                 }
             }

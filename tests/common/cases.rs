@@ -30,10 +30,11 @@ impl Filled {
         let fill = |i: usize, n: usize, f: Fill| {
             let mut s = Stream::new(seed, i as u32);
             (0..n)
-                .map(|_| match f {
+                .map(|k| match f {
                     Fill::Normal(scale) => (s.normal() * scale) as f32,
                     Fill::Uniform(a, b) => (a + (b - a) * s.unit()) as f32,
                     Fill::Ids(bound) => s.below(bound as u64) as f32,
+                    Fill::Ascending(a, step) => (a + step * k as f64) as f32,
                 })
                 .collect()
         };
@@ -43,9 +44,18 @@ impl Filled {
             .enumerate()
             .map(|(i, (ty, f))| fill(i, ty.shape.elems(), *f))
             .collect();
-        Filled {
+        let mut out = Filled {
             case: case.clone(),
             values,
+        };
+        out.round();
+        out
+    }
+
+    /// Narrow operands hold narrow values.
+    fn round(&mut self) {
+        for (v, (ty, _)) in self.values.iter_mut().zip(&self.case.src) {
+            v.iter_mut().for_each(|x| *x = ty.dtype.round(*x));
         }
     }
 
@@ -67,12 +77,13 @@ impl Filled {
             0x4b00_0001,
         ];
         for (v, (ty, fill)) in self.values.iter_mut().zip(&self.case.src) {
-            if ty.dtype.is_float() && !matches!(fill, Fill::Ids(_)) {
+            if ty.dtype.is_float() && !matches!(fill, Fill::Ids(_) | Fill::Ascending(..)) {
                 for (k, x) in v.iter_mut().enumerate().filter(|(k, _)| k % 5 == 3) {
                     *x = f32::from_bits(ROUGH[(k / 5) % ROUGH.len()]);
                 }
             }
         }
+        self.round();
     }
 
     /// The operation on states `x0`, `x1`, …
@@ -130,11 +141,11 @@ impl Filled {
 
     /// The operands' words.
     pub fn words(&self, i: usize) -> Vec<u32> {
-        let id = self.case.src[i].0.dtype == DType::U32;
-        self.values[i]
-            .iter()
-            .map(|&v| if id { v as u32 } else { v.to_bits() })
-            .collect()
+        let ty = self.case.src[i].0;
+        if ty.dtype == DType::U32 {
+            return self.values[i].iter().map(|&v| v as u32).collect();
+        }
+        ty.dtype.pack(ty.shape.row(), &self.values[i])
     }
 
     /// Loads a plan, writes the operands.
@@ -153,16 +164,14 @@ impl Filled {
 
 fn numbers(case: &Case, words: Vec<u32>) -> Vec<f64> {
     let g = Graph::new();
-    let integers = Filled::new(case, 0).build(&g).ty().dtype == DType::U32;
-    words
+    let ty = Filled::new(case, 0).build(&g).ty();
+    if ty.dtype == DType::U32 {
+        return words.into_iter().map(|w| w as f64).collect();
+    }
+    ty.dtype
+        .unpack(ty.shape.row(), &words)
         .into_iter()
-        .map(|w| {
-            if integers {
-                w as f64
-            } else {
-                f32::from_bits(w) as f64
-            }
-        })
+        .map(|v| v as f64)
         .collect()
 }
 

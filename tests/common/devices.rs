@@ -44,6 +44,8 @@ const SOFTWARE: &[(&str, Backend, &str, &str)] = &[
 fn reveal_swiftshader() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        // SAFETY: as below.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
         let chosen = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"];
         if chosen.iter().any(|v| std::env::var_os(v).is_some()) {
             return;

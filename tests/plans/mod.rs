@@ -5,11 +5,13 @@ use crate::common::cases::{Filled, all_cases};
 use isobit::dtype::DType;
 use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
-use isobit::models::char_gpt::CharGpt;
+use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::ops::{Case, Fill, Op, ReduceOp};
+use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
 use isobit::passes::compile;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use isobit::shape::Shape;
+use isobit::train::ledgers::{snapshot_program, swallow_program};
 
 /// A plan that computes one case of the operation table: inputs `x0`, `x1`, ..., output `y`.
 pub fn of_case(case: &Case) -> Plan {
@@ -107,12 +109,26 @@ pub fn random_bits(n: usize) -> Plan {
 
 /// The model's programs.
 pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
-    let train = m.train_program(batch, 1.0, true).expect("differentiable");
-    vec![
-        compile("train", train).expect("compiles"),
-        compile("eval", m.eval_program(batch)).expect("compiles"),
-        compile("digest", m.digest_program()).expect("compiles"),
-    ]
+    let each = |policy: Policy| {
+        let o = TrainOptions {
+            batch,
+            clip: 1.0,
+            dump_grads: true,
+            histogram: true,
+            policy,
+        };
+        let train = m.train_program(&o).expect("differentiable");
+        vec![
+            compile("train", train).expect("compiles"),
+            compile("eval", m.eval_program(batch, &policy)).expect("compiles"),
+            compile("digest", m.digest_program(&policy)).expect("compiles"),
+        ]
+    };
+    let mut out: Vec<Plan> = [FP32, MIXED, BF16].into_iter().flat_map(each).collect();
+    let weights = m.weights();
+    out.push(compile("snapshot", snapshot_program(&weights)).expect("compiles"));
+    out.push(compile("swallow", swallow_program(&weights)).expect("compiles"));
+    out
 }
 
 /// What a case is called in messages.

@@ -23,12 +23,7 @@ pub enum Backend {
 }
 
 /// The concrete backends, the best first: Vulkan is the one with the no-contraction belt.
-const ALL: [Backend; 4] = [
-    Backend::Vulkan,
-    Backend::Metal,
-    Backend::Dx12,
-    Backend::Gl,
-];
+const ALL: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
 
 impl Backend {
     /// The backend's name, as on the command line.
@@ -54,8 +49,7 @@ impl Backend {
 
     /// Whether this system can have the backend at all.
     pub fn possible(self) -> bool {
-        self == Backend::Auto
-            || wgpu::Instance::enabled_backend_features().contains(self.flags())
+        self == Backend::Auto || wgpu::Instance::enabled_backend_features().contains(self.flags())
     }
 }
 
@@ -65,7 +59,8 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A device that is there.
+/// A device that is there. Executors opened from one listing may share a context on GL, whose lock gives
+/// up after 6 s: for use in several threads there, list anew.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its place in [`list`]; `--adapter` accepts it.
@@ -343,8 +338,9 @@ fn choose_from(
             Ok(Choice::Gpu { found, why })
         }
         Some(_) => Ok(Choice::Cpu {
-            why: "chose the CPU executor: there is no real GPU, and it is faster than a software GPU"
-                .into(),
+            why:
+                "chose the CPU executor: there is no real GPU, and it is faster than a software GPU"
+                    .into(),
         }),
         None if backend == Backend::Auto => Ok(Choice::Cpu {
             why: match broken.first() {
@@ -380,12 +376,13 @@ fn named(
         Some(i) => f.index == i,
         None => f.name.to_lowercase().contains(&lower),
     };
-    if let Some(f) = broken.iter().find(|f| is(f)) {
-        if !here.iter().any(is) {
+    match broken.iter().find(|f| is(f)) {
+        Some(f) if !here.iter().any(is) => {
             let reason = f.unusable.as_deref().unwrap_or_default();
             let text = format!("{} cannot be used: {reason}", f.title());
             return Err(ExecError::Device(text));
         }
+        _ => {}
     }
     if here.is_empty() {
         return Err(ExecError::Device(absent(backend)));
@@ -448,3 +445,6 @@ fn absent(backend: Backend) -> String {
     };
     format!("no {name} device: {what}, or use `--backend cpu`")
 }
+
+#[cfg(test)]
+mod tests;

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(bytes_for(0, false), 16);
         assert_eq!(bytes_for(4, false), 16);
         assert_eq!(bytes_for(5, false), 32);
-        assert_eq!(bytes_for(5, true), (69 * 4 + 15) / 16 * 16);
+        assert_eq!(bytes_for(5, true), 288);
     }
 
     #[test]

@@ -76,7 +76,16 @@ impl Health {
         known.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits for a submission, or for all of them, and runs the callbacks that are due.
+    /// Fails if the device has refused a call.
+    pub fn check_faults(&self) -> Result<(), Trouble> {
+        match self.check() {
+            Err(t @ Trouble::Fault(_)) => Err(t),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for a submission, or for all of them, and runs the callbacks that are due. A submission
+    /// that was done before the device was lost is no failure: the next wait tells of the loss.
     pub fn wait(
         &self,
         device: &wgpu::Device,
@@ -90,6 +99,7 @@ impl Health {
                 timeout: Some(left),
             };
             match quietly(|| device.poll(wait)) {
+                Ok(Ok(_)) if submission.is_some() => return self.check_faults(),
                 Ok(Ok(_)) => return self.check(),
                 // Some drivers (GL) cut waits short, so the clock decides.
                 Ok(Err(wgpu::PollError::Timeout)) if !left.is_zero() => self.check()?,

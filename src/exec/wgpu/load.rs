@@ -21,6 +21,17 @@ struct Prepared {
     facts: Facts,
 }
 
+/// Shaders that no earlier program has.
+type NewShaders = Vec<(Key, Ready)>;
+
+/// What a program lives in.
+struct Space {
+    places: Vec<Place>,
+    slots: Vec<Slab>,
+    /// New states.
+    states: Vec<Slab>,
+}
+
 impl Wgpu {
     pub(super) fn load_plan(&mut self, plan: Arc<Plan>) -> Result<ProgramId, ExecError> {
         let loading = format!("while program {} was loaded", plan.name);
@@ -30,13 +41,13 @@ impl Wgpu {
         let (steps, new) = self.prepare_steps(&plan)?;
         let sizes = self.check_memory(&plan, &steps)?;
         self.build_pipelines(&plan, &steps, new)?;
-        let (places, slots, states) = self.allocate(&plan, sizes.total)?;
-        let launches = self.record(&plan, &steps, &places, &slots, &states, sizes.uniforms);
+        let space = self.allocate(&plan, sizes.total)?;
+        let launches = self.record(&plan, &steps, &space, sizes.uniforms);
         let launches = launches.map_err(|why| {
             ExecError::Device(format!("{title} refused a bind group {loading}: {why}"))
         })?;
         // From here on nothing fails.
-        for s in states {
+        for s in space.states {
             self.names.insert(s.label.clone(), self.states.len());
             self.states.push(s);
         }
@@ -44,18 +55,15 @@ impl Wgpu {
         self.memory.peak = self.memory.peak.max(self.memory.allocated);
         self.programs.push(Loaded {
             plan,
-            places,
-            slots,
+            places: space.places,
+            slots: space.slots,
             launches,
         });
         Ok(ProgramId(self.programs.len() - 1))
     }
 
     /// Generates, parses and checks the shaders; returns those that are new.
-    fn prepare_steps(
-        &self,
-        plan: &Plan,
-    ) -> Result<(Vec<Prepared>, Vec<(Key, Ready)>), ExecError> {
+    fn prepare_steps(&self, plan: &Plan) -> Result<(Vec<Prepared>, NewShaders), ExecError> {
         let shaders: Vec<(Key, u64)> = plan
             .steps
             .iter()
@@ -74,7 +82,7 @@ impl Wgpu {
         }
         let mut order: Vec<usize> = first.into_values().collect();
         order.sort_unstable();
-        let ready: Result<Vec<(Key, Ready)>, ExecError> = order
+        let ready: Result<NewShaders, ExecError> = order
             .par_iter()
             .map(|&n| {
                 let key = &shaders[n].0;
@@ -151,7 +159,7 @@ impl Wgpu {
         &mut self,
         plan: &Plan,
         steps: &[Prepared],
-        new: Vec<(Key, Ready)>,
+        new: NewShaders,
     ) -> Result<(), ExecError> {
         let builder = Builder {
             device: &self.device,
@@ -172,19 +180,15 @@ impl Wgpu {
     }
 
     /// Allocates slots and new states.
-    #[allow(clippy::type_complexity)]
-    fn allocate(
-        &self,
-        plan: &Plan,
-        total: u64,
-    ) -> Result<(Vec<Place>, Vec<Slab>, Vec<Slab>), ExecError> {
+    fn allocate(&self, plan: &Plan, total: u64) -> Result<Space, ExecError> {
         let mut places = Vec::with_capacity(plan.bufs.len());
-        let (mut slots, mut states): (Vec<(String, u64)>, Vec<(String, u64)>) = if self.guards {
-            (vec![], vec![])
-        } else {
+        // Names and words.
+        let mut slots: Vec<(String, u64)> = vec![];
+        let mut states: Vec<(String, u64)> = vec![];
+        if !self.guards {
             let slot = |(i, w): (usize, &usize)| (format!("slot {i}"), *w as u64);
-            (plan.slots.iter().enumerate().map(slot).collect(), vec![])
-        };
+            slots.extend(plan.slots.iter().enumerate().map(slot));
+        }
         for b in &plan.bufs {
             let words = b.words() as u64;
             places.push(match (b.class, self.names.get(&b.name)) {
@@ -223,12 +227,13 @@ impl Wgpu {
             ))
         })?;
         if self.guards {
-            slots
-                .iter()
-                .chain(&states)
-                .for_each(|s| s.arm(&self.queue));
+            slots.iter().chain(&states).for_each(|s| s.arm(&self.queue));
         }
-        Ok((places, slots, states))
+        Ok(Space {
+            places,
+            slots,
+            states,
+        })
     }
 
     /// Makes the uniform blocks, the bind groups and the launches.
@@ -236,19 +241,17 @@ impl Wgpu {
         &self,
         plan: &Plan,
         steps: &[Prepared],
-        places: &[Place],
-        slots: &[Slab],
-        states: &[Slab],
+        space: &Space,
         uniforms: u64,
     ) -> Result<Vec<Launch>, String> {
         let device = &self.device;
         let align = device.limits().min_uniform_buffer_offset_alignment as u64;
-        let slab = |b: crate::plan::BufId| match places[b.0 as usize] {
-            Place::Slot(i) => &slots[i],
+        let slab = |b: crate::plan::BufId| match space.places[b.0 as usize] {
+            Place::Slot(i) => &space.slots[i],
             Place::State(i) => self
                 .states
                 .get(i)
-                .unwrap_or_else(|| &states[i - self.states.len()]),
+                .unwrap_or_else(|| &space.states[i - self.states.len()]),
         };
         let mut contents: Vec<u32> = Vec::with_capacity((uniforms / 4) as usize);
         let made = scoped(device, || {

@@ -162,7 +162,7 @@ impl Wgpu {
         &self.found
     }
 
-    /// Milliseconds of the last run, and whose clock that is: `gpu timestamps` (the time that the device
+    /// Milliseconds of the last run or trace, and whose clock that is: `gpu timestamps` (the time that the device
     /// worked) or, where it has none or they are zero, `wall clock` (from the first submission until the
     /// last was done).
     pub fn last_run_ms(&self) -> (f64, &'static str) {
@@ -268,16 +268,16 @@ impl Wgpu {
         let mut under_way = VecDeque::new();
         for (i, steps) in parts.iter().enumerate() {
             let mut encoder = self.encode(program, steps.clone(), i);
-            if i + 1 == parts.len() {
-                if let Some(timer) = &mut self.timer {
-                    timer.finish(&mut encoder, parts.len());
-                }
+            if let Some(timer) = self.timer.as_mut().filter(|_| i + 1 == parts.len()) {
+                timer.finish(&mut encoder, parts.len());
             }
             let commands = encoder.finish();
             if lose_at == Some(steps.start) {
                 self.device.destroy();
             }
             let index = self.queue.submit([commands]);
+            let refused = self.health.check_faults();
+            refused.map_err(|t| (t, steps.clone()))?;
             under_way.push_back((index, steps.clone()));
             if under_way.len() >= submit::UNDER_WAY {
                 self.wait_first(&mut under_way)?;
@@ -287,7 +287,8 @@ impl Wgpu {
             self.wait_first(&mut under_way)?;
         }
         self.staging.settled();
-        Ok(())
+        let all = 0..self.programs[program].launches.len();
+        self.health.check().map_err(|t| (t, all))
     }
 
     fn wait_first(
@@ -392,6 +393,10 @@ impl Executor for Wgpu {
         let plan = self.programs[program.0].plan.clone();
         let extra = if self.guards { GUARD } else { 0 };
         self.dispatched = 0;
+        if let Some(timer) = &mut self.timer {
+            timer.clear();
+        }
+        let begin = Instant::now();
         let lose_at = self.lose_at.take();
         for (n, step) in plan.steps.iter().enumerate() {
             let place = || submit::place(&plan, n..n + 1);
@@ -422,6 +427,7 @@ impl Executor for Wgpu {
                 break;
             }
         }
+        self.wall_ms = begin.elapsed().as_secs_f64() * 1e3;
         Ok(())
     }
 

@@ -4,11 +4,12 @@
 use super::super::wgsl::Shader;
 use super::belt;
 use super::health::{Refused, scoped};
-use crate::kernels::Access;
+use crate::kernels::{Access, Binding, KernelDef};
 use crate::plan::Step;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The entry point of every shader.
 const ENTRY: &str = "main";
@@ -35,12 +36,12 @@ impl Key {
                 .collect(),
             reads: step.reads.len(),
             writes: step.writes.len(),
-            bounds: data_dependent(step),
+            bounds: data_dependent(step.kernel),
         }
     }
 }
 
-/// Whether a step's indices come from data. Then its shader is built with bounds checks.
+/// Whether a kernel's indices come from data. Then its shader is built with bounds checks.
 ///
 /// All others are built without, on this proof: their indices are functions of invocation ids and of
 /// the uniform block alone, each compared in the shader with an extent of the uniform block; lowering
@@ -48,15 +49,17 @@ impl Key {
 /// with at least the words of its type. The kernel table runs every kernel at boundary shapes with
 /// sentinels behind each buffer. Indices that come from data are in buffers of plain words that a
 /// kernel reads: token ids, targets, orders.
-fn data_dependent(step: &Step) -> bool {
-    let words = |b: &crate::kernels::Binding| b.access == Access::Read && !b.float;
-    step.kernel.bindings.iter().any(words)
+fn data_dependent(kernel: &KernelDef) -> bool {
+    let words = |b: &Binding| b.access == Access::Read && !b.float;
+    kernel.bindings.iter().any(words)
 }
 
 /// A shader whose constants are known.
 pub(super) struct Ready {
-    module: naga::Module,
-    info: ModuleInfo,
+    /// The module without overrides.
+    pub module: naga::Module,
+    /// What naga's validator knows of it.
+    pub info: ModuleInfo,
     /// What it asks of a device.
     pub facts: Facts,
 }
@@ -201,9 +204,8 @@ impl Pipelines {
     ) -> Result<(), (usize, String)> {
         for (i, (key, _)) in new.iter().enumerate() {
             let shape = (key.reads, key.writes);
-            if !self.layouts.contains_key(&shape) {
-                let layout = layout(builder.device, shape).map_err(|e| (i, e))?;
-                self.layouts.insert(shape, layout);
+            if let Entry::Vacant(entry) = self.layouts.entry(shape) {
+                entry.insert(layout(builder.device, shape).map_err(|e| (i, e))?);
             }
         }
         let one = |(i, (key, ready)): (usize, &(Key, Ready))| {
@@ -337,3 +339,6 @@ fn build(
     })
     .map_err(text)
 }
+
+#[cfg(test)]
+mod tests;

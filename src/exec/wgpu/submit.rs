@@ -124,17 +124,20 @@ mod tests {
 
     #[test]
     fn submissions_are_bounded() {
-        let cut = |w: &[u64], at| submissions(w.iter().copied(), true, at);
-        assert_eq!(cut(&[1, 2, 3], None), [0..3]);
-        assert_eq!(cut(&[1, 2, 3], Some(2)), [0..2, 2..3]);
-        assert_eq!(cut(&[1, 2, 3], Some(0)), [0..3]);
+        let cut = |w: &[u64], at| -> Vec<(usize, usize)> {
+            let parts = submissions(w.iter().copied(), true, at);
+            parts.into_iter().map(|r| (r.start, r.end)).collect()
+        };
+        assert_eq!(cut(&[1, 2, 3], None), [(0, 3)]);
+        assert_eq!(cut(&[1, 2, 3], Some(2)), [(0, 2), (2, 3)]);
+        assert_eq!(cut(&[1, 2, 3], Some(0)), [(0, 3)]);
         // One launch that is too large stands alone.
-        assert_eq!(cut(&[1, u64::MAX, 3], None), [0..1, 1..2, 2..3]);
-        assert_eq!(cut(&[WORK_SOFTWARE / 2; 5], None), [0..2, 2..4, 4..5]);
+        assert_eq!(cut(&[1, u64::MAX, 3], None), [(0, 1), (1, 2), (2, 3)]);
+        assert_eq!(cut(&[WORK_SOFTWARE / 2; 5], None), [(0, 2), (2, 4), (4, 5)]);
         let many = vec![1; LAUNCHES * 2 + 1];
         let parts = cut(&many, None);
         assert_eq!(parts.len(), 3);
-        assert_eq!(parts[2], 2 * LAUNCHES..2 * LAUNCHES + 1);
+        assert_eq!(parts[2], (2 * LAUNCHES, 2 * LAUNCHES + 1));
         assert!(cut(&[], None).is_empty());
     }
 }

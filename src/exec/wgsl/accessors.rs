@@ -9,6 +9,7 @@
 
 use crate::dtype::DType;
 use crate::kernels::Access;
+use crate::kernels::pointwise::Expr;
 use crate::plan::{Plan, Step};
 use std::fmt::Write;
 
@@ -106,7 +107,9 @@ fn load(b: &Bound) -> String {
 fn store(b: &Bound) -> String {
     let name = &b.name;
     if b.float {
-        assert_eq!(b.dtype, DType::F32, "packed results need their own kernels");
+        if b.dtype.packed() {
+            return String::new(); // kernels with packed results put whole words
+        }
         format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>(v); }}\n")
     } else {
         format!("fn st_{name}(i: u32, v: u32) {{ b_{name}[i] = v; }}\n")
@@ -135,9 +138,11 @@ fn wide(b: &Bound, width: usize) -> String {
     format!("{load}fn stw_{name}(at: Index, v: Wide, there: Mask) {{{stores} }}\n")
 }
 
-/// Whether a step reads packed elements (its text then includes their unpacking).
-pub fn reads_packed(step: &Step, plan: &Plan) -> bool {
-    bindings(step, plan)
+/// Whether a step touches packed elements or rounds to their type (its text then includes the packing).
+pub fn packs(step: &Step, plan: &Plan) -> bool {
+    let rounds = |e: &Expr| e.code.iter().any(|i| i.round == DType::Bf16);
+    let touches = bindings(step, plan)
         .iter()
-        .any(|b| b.float && b.dtype == DType::Bf16)
+        .any(|b| b.float && b.dtype == DType::Bf16);
+    touches || step.params.expr.as_deref().is_some_and(rounds)
 }

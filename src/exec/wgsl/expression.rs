@@ -1,5 +1,6 @@
 //! The generated parts of a pointwise kernel: its uniform block and its expression.
 
+use crate::dtype::DType;
 use crate::kernels::Params;
 use crate::kernels::pointwise::Expr;
 use std::fmt::Write;
@@ -28,6 +29,9 @@ pub fn function(p: &Params, expr: &Expr) -> String {
         let mut text = i.op.wgsl().to_string();
         for (a, &r) in i.args[..i.op.arity()].iter().enumerate() {
             text = text.replace(&format!("${a}"), &registers[r as usize]);
+        }
+        if i.round == DType::Bf16 {
+            text = format!("narrow_bf16({text})");
         }
         let _ = writeln!(out, "    let t{k} = {text};");
         registers.push(format!("t{k}"));

@@ -4,7 +4,7 @@
 use super::Options;
 use crate::dtype::DType;
 use crate::kernels::order::KEY_BLOCK;
-use crate::kernels::{Params, digest, math};
+use crate::kernels::{Params, digest, histogram, math};
 use crate::plan::{Plan, Step};
 
 /// A chosen variant.
@@ -34,9 +34,9 @@ const FEW_TILES: u64 = 8;
 pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
     let p = &step.params;
     let mut v = match step.kernel.name {
-        "pointwise" => flat("pointwise.wgsl", p.at(0)),
+        "pointwise" => packed(step, plan, "pointwise.wgsl", "pointwise_packed.wgsl"),
         "copy" => flat("copy.wgsl", p.at(0)),
-        "adamw" => flat("adamw.wgsl", p.at(0)),
+        "adamw" => packed(step, plan, "adamw.wgsl", "adamw_packed.wgsl"),
         "gemm_tree" => flat("gemm_tree.wgsl", p.at(0)),
         "xent" => flat("xent.wgsl", p.at(0)),
         "xent_grad" => flat("xent_grad.wgsl", p.at(0) * p.at(1)),
@@ -44,6 +44,7 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "gather_grad" => flat("gather_grad.wgsl", p.at(0) * p.at(1)),
         "random_bits" => flat("random_bits.wgsl", p.at(0).div_ceil(2)),
         "row_order" => one("row_order.wgsl", 32, p.at(1).div_ceil(32)),
+        "histogram" => one("histogram.wgsl", 64, p.at(0).div_ceil(histogram::BLOCK)),
         "digest" => one("digest.wgsl", 64, p.at(0).div_ceil(digest::BLOCK)),
         "norm_fwd" => rows("norm_fwd.wgsl", p.at(0), options),
         "norm_stats" => rows("norm_stats.wgsl", p.at(0), options),
@@ -53,8 +54,8 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "lse" => rows("lse.wgsl", p.at(0), options),
         "reduce" => reduce(p, options),
         "gemm" => gemm(step, plan, options),
-        "attention" => attention("attention.wgsl", p, 1, options),
-        "attention_grad" => attention("attention_grad.wgsl", p, 2, options),
+        "attention" => attention(step, plan, "attention.wgsl", 1, options),
+        "attention_grad" => attention(step, plan, "attention_grad.wgsl", 2, options),
         name => panic!("kernel {name} has no shader"),
     };
     if !options.fence {
@@ -77,6 +78,18 @@ fn one(file: &'static str, invocations: u32, groups: usize) -> Variant {
 /// One invocation an element.
 fn flat(file: &'static str, elements: usize) -> Variant {
     one(file, FLAT, elements.div_ceil(FLAT as usize))
+}
+
+/// One invocation an element, or a word where the result is packed.
+fn packed(step: &Step, plan: &Plan, wide: &'static str, narrow: &'static str) -> Variant {
+    let out = plan.buf(step.writes[0]);
+    if !out.ty.dtype.packed() {
+        return flat(wide, step.params.at(0));
+    }
+    let mut v = flat(narrow, out.words());
+    let (row, words) = (out.ty.shape.row(), out.words());
+    v.header = format!("const ROW: u32 = {row}u;\nconst WORDS: u32 = {words}u;\n");
+    v
 }
 
 /// Rows of 32 virtual lanes: eight invocations a row, or one.
@@ -126,12 +139,23 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
 
 /// Workgroups of [`KEY_BLOCK`] rows of one head. On a software device an invocation has four of them, so
 /// that each load serves four sums.
-fn attention(file: &'static str, p: &Params, parts: usize, options: Options) -> Variant {
+fn attention(
+    step: &Step,
+    plan: &Plan,
+    file: &'static str,
+    parts: usize,
+    options: Options,
+) -> Variant {
+    let p = &step.params;
     let width = if options.software { 4 } else { 1 };
     let groups = p.at(0) * p.at(2) * p.at(1).div_ceil(KEY_BLOCK) * parts;
     let mut v = one(file, (KEY_BLOCK / width) as u32, groups);
     if width == 1 {
         v.swaps.push(("lib/wide.wgsl", "lib/narrow.wgsl"));
+    }
+    if plan.buf(step.reads[0]).ty.dtype == DType::Bf16 {
+        v.swaps
+            .push(("lib/operand_f32.wgsl", "lib/operand_bf16.wgsl"));
     }
     v.width = Some(width);
     v.header = format!("const HEAD: u32 = {}u;\n", p.at(3));

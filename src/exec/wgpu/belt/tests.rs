@@ -1,4 +1,10 @@
+use super::super::super::wgsl;
+use super::super::pipelines::{Key, prepare};
 use super::*;
+use crate::graph::{Graph, Program};
+use crate::ops;
+use crate::passes::compile;
+use std::collections::HashSet;
 
 const SOURCE: &str = "
 struct U { n: vec4<u32> }
@@ -85,28 +91,95 @@ fn what_is_no_module_is_an_error() {
     assert!(no_contraction(&[0, 0, 0, 0, 0, 0]).is_err());
 }
 
+/// What the validator says against a module; nothing where the tool is absent.
+fn invalid(name: &str, words: &[u32]) -> Option<String> {
+    let file = format!("isobit-belt-{}-{name}.spv", std::process::id());
+    let path = std::env::temp_dir().join(file);
+    std::fs::write(&path, bytemuck::cast_slice::<u32, u8>(words)).expect("a temporary file");
+    let out = std::process::Command::new("spirv-val")
+        .args(["--target-env", "vulkan1.0"])
+        .arg(&path)
+        .output()
+        .expect("the tool runs");
+    std::fs::remove_file(&path).expect("the temporary file goes");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    (!out.status.success()).then_some(text)
+}
+
+fn no_validator() -> bool {
+    let tool = std::process::Command::new("spirv-val")
+        .arg("--version")
+        .output();
+    if tool.is_err() {
+        println!("skipped: no spirv-val (Debian/Ubuntu: apt install spirv-tools)");
+    }
+    tool.is_err()
+}
+
 #[test]
 fn the_validator_accepts_it() {
-    let tool = "spirv-val";
-    if std::process::Command::new(tool).arg("--version").output().is_err() {
-        println!("skipped: no {tool} (Debian/Ubuntu: apt install spirv-tools)");
+    if no_validator() {
         return;
     }
     for bounds in [false, true] {
-        let name = format!("isobit-belt-{}-{bounds}.spv", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let words = translated(bounds);
-        std::fs::write(&path, bytemuck::cast_slice::<u32, u8>(&words)).expect("a temporary file");
-        let out = std::process::Command::new(tool)
-            .args(["--target-env", "vulkan1.0"])
-            .arg(&path)
-            .output()
-            .expect("the tool runs");
-        std::fs::remove_file(&path).expect("the temporary file goes");
-        assert!(
-            out.status.success(),
-            "{}",
-            String::from_utf8_lossy(&out.stderr)
+        assert_eq!(
+            invalid(&format!("small-{bounds}"), &translated(bounds)),
+            None
         );
     }
+}
+
+/// Every shader of the operation table and of the model, for software devices and others.
+#[test]
+fn every_shader_stays_valid() {
+    let model = crate::models::char_gpt::CharGpt {
+        vocab: 11,
+        block: 37,
+        n_layer: 1,
+        n_head: 2,
+        n_embd: 24,
+    };
+    let train = model.train_program(17, 1.0, false).expect("differentiable");
+    let mut plans = vec![compile("train", train).expect("compiles")];
+    let cases = ops::all().into_iter().flat_map(|d| (d.cases)());
+    for case in cases.chain(ops::pointwise::cases()) {
+        let graph = Graph::new();
+        let src: Vec<_> = (case.src.iter().enumerate())
+            .map(|(i, s)| graph.input(&i.to_string(), s.0).id)
+            .collect();
+        let id = graph.add(case.op.clone(), &src);
+        let outputs = vec![("out".to_string(), id)];
+        let program = Program {
+            graph,
+            outputs,
+            updates: vec![],
+        };
+        plans.push(compile("case", program).expect("compiles"));
+    }
+    let quiet = no_validator();
+    let mut seen = HashSet::new();
+    for plan in &plans {
+        for step in &plan.steps {
+            for software in [false, true] {
+                let fence = true;
+                let shader = wgsl::shader(step, plan, wgsl::Options { fence, software });
+                let key = Key::new(&shader, step);
+                if !seen.insert(key.clone()) {
+                    continue;
+                }
+                let name = step.kernel.name;
+                let ready = prepare(&key).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let words = spirv(&ready.module, &ready.info, "main", false).expect(name);
+                let sums = instructions(&words)
+                    .filter(|i| i.is_ok_and(|i| FLOAT_ARITHMETIC.contains(&i.1)))
+                    .count();
+                assert_eq!(decorated(&words).len(), sums, "{name}");
+                if !quiet {
+                    assert_eq!(invalid("table", &words), None, "{name}");
+                }
+            }
+        }
+    }
+    println!("{} shaders", seen.len());
+    assert!(seen.len() > 30);
 }

@@ -1,0 +1,61 @@
+//! `isobit adapters`: the devices of this machine.
+
+use super::Global;
+use super::device::Device;
+use crate::config::Preset;
+use crate::error::Error;
+use crate::exec::bytes;
+use crate::exec::wgpu::adapter::{Found, list};
+
+/// Prints every device and what would be chosen; returns the exit code.
+///
+/// # Errors
+/// The device that the options ask for is not there.
+pub fn adapters(global: &Global) -> Result<i32, Error> {
+    let all = list();
+    if all.is_empty() {
+        println!("no GPU on any backend; the CPU executor is always there");
+    }
+    all.iter().for_each(print);
+    let device = Device::choose(global)?;
+    println!("\nchosen: {}", device.why());
+    println!("default preset there: {}", default_preset(&device).name());
+    Ok(0)
+}
+
+/// The preset that runs when none is named: a software GPU gets the CPU's.
+pub fn default_preset(device: &Device) -> Preset {
+    if device.is_real_gpu() {
+        Preset::Seed
+    } else {
+        Preset::Tiny
+    }
+}
+
+fn print(f: &Found) {
+    let l = &f.limits;
+    println!("{}: {} ({}, {})", f.index, f.name, f.backend, f.kind);
+    println!(
+        "   driver: {}",
+        [f.driver.as_str(), f.driver_info.as_str()].join(" ").trim()
+    );
+    println!(
+        "   limits: buffer {}, binding {}, {} storage buffers a kernel, {} invocations and {} a workgroup",
+        bytes(l.buffer),
+        bytes(l.binding),
+        l.storage_buffers,
+        l.invocations,
+        bytes(l.workgroup_memory)
+    );
+    println!(
+        "   features: {}",
+        if f.features.is_empty() {
+            "none".into()
+        } else {
+            f.features.join(", ")
+        }
+    );
+    if let Some(why) = &f.unusable {
+        println!("   cannot train: {why}");
+    }
+}
