@@ -4,20 +4,83 @@
 
 const PARTS: u32 = 1u;
 
-var<private> tree: array<Wide, 16>;
+var<private> queries: Head;
+var<private> row: Index; // own rows, in q
+var<private> place: Index; // where their sums begin, in y
+var<private> there: Mask;
+var<private> alpha: Wide; // e to the old maximum less the new one
 
-// The halving tree over the block's weights.
-fn sum_block() -> Wide {
-    for (var j = 0u; j < rolled(16u); j++) {
-        let low = rn_floor_w(weights[j], FLOOR_SUM);
-        tree[j] = fence_w(low + rn_floor_w(weights[j + 16u], FLOOR_SUM));
+fn load_own(part: u32, d: u32) -> Wide {
+    return floor_w(ldw_qkv(row * queries.pitch + Index(queries.first + d)), OPERAND_FLOOR);
+}
+
+fn load_sum(part: u32, d: u32) -> Wide {
+    return ldw_y(place + Index(d));
+}
+
+fn store_sum(part: u32, d: u32, v: Wide) {
+    stw_y(place + Index(d), v, there);
+}
+
+// A sum under a new maximum.
+fn carried_sum(d: u32) -> Wide {
+    return rn_floor_w(sum_at(0u, d) * alpha, FLOOR_SUM);
+}
+
+fn weight_operand(j: u32) -> Wide {
+    return operand_w(weight(0u, j));
+}
+
+// The scaled scores of a block of keys, folded over ascending d, as weights; returns the largest that is
+// not masked.
+fn scores(keys: Head, first: u32, query: Index) -> Wide {
+    let scale = bitcast<f32>(P.scale);
+    var top = Wide(NEVER);
+    for (var j = 0u; j < rolled(BLOCK); j += 8u) {
+        let r = rows_at(keys, first + j);
+        let s = rows_at(keys, first + j + 4u);
+        var x0 = Wide(0.0);
+        var x1 = Wide(0.0);
+        var x2 = Wide(0.0);
+        var x3 = Wide(0.0);
+        var x4 = Wide(0.0);
+        var x5 = Wide(0.0);
+        var x6 = Wide(0.0);
+        var x7 = Wide(0.0);
+        for (var d = 0u; d < rolled(HEAD); d++) {
+            let q = own(0u, d);
+            x0 = fold_w(x0, q, qkv_at(r.x + d));
+            x1 = fold_w(x1, q, qkv_at(r.y + d));
+            x2 = fold_w(x2, q, qkv_at(r.z + d));
+            x3 = fold_w(x3, q, qkv_at(r.w + d));
+            x4 = fold_w(x4, q, qkv_at(s.x + d));
+            x5 = fold_w(x5, q, qkv_at(s.y + d));
+            x6 = fold_w(x6, q, qkv_at(s.z + d));
+            x7 = fold_w(x7, q, qkv_at(s.w + d));
+        }
+        put_weight(0u, j, rn_w(x0 * scale));
+        put_weight(0u, j + 1u, rn_w(x1 * scale));
+        put_weight(0u, j + 2u, rn_w(x2 * scale));
+        put_weight(0u, j + 3u, rn_w(x3 * scale));
+        put_weight(0u, j + 4u, rn_w(x4 * scale));
+        put_weight(0u, j + 5u, rn_w(x5 * scale));
+        put_weight(0u, j + 6u, rn_w(x6 * scale));
+        put_weight(0u, j + 7u, rn_w(x7 * scale));
     }
-    for (var half = 8u; half > 0u; half /= 2u) {
+    for (var j = 0u; j < rolled(BLOCK); j++) {
+        top = max_w(top, select(Wide(NEVER), weight(0u, j), Index(first + j) <= query));
+    }
+    return top;
+}
+
+// The halving tree over the block's weights, which it uses up.
+fn sum_block() -> Wide {
+    for (var half = rolled(16u); half > 0u; half /= 2u) {
         for (var j = 0u; j < half; j++) {
-            tree[j] = fence_w(tree[j] + tree[j + half]);
+            put_weight(0u, j, fence_w(weight(0u, j) + weight(0u, j + half)));
         }
     }
-    return tree[0];
+    return weight(0u, 0u);
 }
 
 @compute @workgroup_size(GROUP)
@@ -34,49 +97,37 @@ fn main(
     let tile = wg % tiles;
     let head = (wg / tiles) % P.heads;
     let batch = wg / tiles / P.heads;
+    let c = P.heads * HEAD;
     let keys = head_at(batch, head, 1u);
     let values = head_at(batch, head, 2u);
-    let scale = bitcast<f32>(P.scale);
     let query = Index(tile * BLOCK + li * WIDTH) + components();
-    let row = min(query, Index(P.t - 1u));
-    load_mine(0u, head_at(batch, head, 0u), row);
+    lane = li;
+    queries = head_at(batch, head, 0u);
+    row = min(query, Index(P.t - 1u));
+    place = row * c + Index(batch * P.t * c + head * HEAD);
+    there = query < Index(P.t);
+    keep_own();
 
     var top = Wide(0.0);
     var total = Wide(0.0);
     for (var b = 0u; b <= tile; b++) {
         let first = b * BLOCK;
-        dots(0u, keys, first);
-        var block_top = Wide(NEVER);
+        let block_top = scores(keys, first, query);
+        let new_top = select(max_w(top, block_top), block_top, Mask(b == 0u));
+        alpha = exp_w(rn_w(top - new_top));
         for (var j = 0u; j < rolled(BLOCK); j++) {
-            let s = rn_w(weights[j] * scale);
-            weights[j] = s;
-            block_top = max_w(block_top, select(Wide(NEVER), s, Index(first + j) <= query));
-        }
-        let new_top = select(block_top, max_w(top, block_top), Mask(b > 0u));
-        for (var j = 0u; j < rolled(BLOCK); j++) {
-            let e = exp_w(rn_w(weights[j] - new_top));
+            let e = exp_w(rn_w(weight(0u, j) - new_top));
             let p = select(Wide(0.0), e, Index(first + j) <= query);
-            weights[j] = p;
-            weights[BLOCK + j] = operand_w(p);
+            put_weight(0u, j, floor_w(p, FLOOR_SUM));
         }
+        fold_rows(values, first, b == 0u);
         let block_total = sum_block();
-        if b == 0u {
-            total = block_total;
-            clear_sums();
-        } else {
-            let alpha = exp_w(rn_w(top - new_top));
-            total = fence_w(rn_floor_w(total * alpha, FLOOR_SUM) + block_total);
-            for (var d = 0u; d < rolled(PADDED); d++) {
-                sums[d] = rn_floor_w(sums[d] * alpha, FLOOR_SUM);
-            }
-        }
+        let carried = rn_floor_w(total * alpha, FLOOR_SUM);
+        total = select(fence_w(carried + block_total), block_total, Mask(b == 0u));
         top = new_top;
-        fold_rows(values, first);
     }
-    let there = query < Index(P.t);
-    let c = P.heads * HEAD;
     for (var d = 0u; d < rolled(HEAD); d++) {
-        stw_y(row * c + Index(batch * P.t * c + head * HEAD + d), div_w(sums[d], total), there);
+        store_sum(0u, d, div_w(sum_at(0u, d), total));
     }
     stw_lse(row + Index((batch * P.heads + head) * P.t), rn_w(top + log_w(total)), there);
 }

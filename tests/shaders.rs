@@ -2,6 +2,7 @@
 //! kernel says, and translates to every shading language.
 
 mod common;
+mod lint;
 mod plans;
 
 use isobit::exec::wgsl::{self, Options, Shader};
@@ -9,7 +10,7 @@ use isobit::kernels::{self, Access};
 use isobit::plan::{Plan, Step};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 const OPTIONS: [Options; 4] = [
     Options {
@@ -221,4 +222,81 @@ fn every_shader_file_is_embedded() {
     let mut embedded: Vec<String> = wgsl::NAMES.iter().map(|s| s.to_string()).collect();
     embedded.sort();
     assert_eq!(found, embedded);
+}
+
+#[test]
+fn every_permutation_is_portable() {
+    let plans = plans::all();
+    let mut failed = BTreeSet::new();
+    let mut linted = 0;
+    for p in permutations(&plans).iter().filter(|p| p.options.fence) {
+        let findings = lint::lint(&p.shader.source).unwrap_or_else(|e| panic!("{}: {e}", p.name));
+        linted += 1;
+        for f in findings {
+            failed.insert(format!("{}: {}: {}", p.step.kernel.name, f.rule, f.text));
+        }
+    }
+    println!("{linted} texts");
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// The files of a folder of shaders, by name.
+fn folder(name: &str) -> Vec<(String, String)> {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(name);
+    let mut out: Vec<_> = std::fs::read_dir(dir)
+        .expect("a folder")
+        .map(|e| e.expect("an entry").path())
+        .map(|p| {
+            let text = std::fs::read_to_string(&p).expect("a text");
+            (
+                p.file_name()
+                    .expect("a file")
+                    .to_string_lossy()
+                    .into_owned(),
+                text,
+            )
+        })
+        .collect();
+    out.sort();
+    out
+}
+
+#[test]
+fn each_bad_shader_is_rejected_for_its_own_reason() {
+    let bad = folder("bad_shaders");
+    let mut rules = HashSet::new();
+    for (name, text) in &bad {
+        let rule = text
+            .lines()
+            .next()
+            .and_then(|l| l.strip_prefix("// rule: "))
+            .expect("names its rule");
+        let findings = lint::lint(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(!findings.is_empty(), "{name} is not rejected");
+        for f in findings {
+            assert_eq!(f.rule, rule, "{name}: {f:?}");
+        }
+        rules.insert(rule.to_string());
+    }
+    for rule in [
+        lint::BUILT_IN,
+        lint::DIVISION,
+        lint::CONVERSION,
+        lint::ATOMIC,
+        lint::SUBGROUP,
+        lint::PRODUCT,
+        lint::MARK,
+        lint::POINTER,
+    ] {
+        assert!(
+            rules.contains(rule),
+            "no bad shader breaks the rule {rule:?}"
+        );
+    }
+    for (name, text) in folder("good_shaders") {
+        let findings = lint::lint(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(findings.is_empty(), "{name}: {findings:?}");
+    }
 }

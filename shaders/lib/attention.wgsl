@@ -4,8 +4,10 @@
 // gradient's second part. The rows of the other side go by in aligned blocks of 32, ascending. Rows past
 // the end repeat the last one; what is masked has weight +0, whose products change no accumulator.
 //
-// HEAD is the head width, a constant of the generated text. PARTS, how many products of own rows there
-// are (each with its own rows, weights and sums), is the including shader's.
+// HEAD is the head width, a constant of the generated text. The including shader declares PARTS, how
+// many products of own rows there are (each with its own rows, weights and sums), and the functions
+// load_own, load_sum and store_sum, which reach own rows and sums in memory, carried_sum, a sum
+// of part 0 as it goes into the next block, and weight_operand, a weight of part 0 as it goes into a product.
 
 struct Params {
     zero: u32,
@@ -18,15 +20,28 @@ struct Params {
 
 const BLOCK: u32 = 32u;
 const GROUP: u32 = BLOCK / WIDTH;
-const PADDED: u32 = (HEAD + 3u) / 4u * 4u;
 const NEVER: f32 = -3.4028235e38; // the least finite number: what a masked score counts as
 
-var<private> mine: array<Wide, PARTS * HEAD>; // own rows
-var<private> sums: array<Wide, PARTS * PADDED>; // own sums
-var<private> weights: array<Wide, 2u * BLOCK>; // two values for each row of the block
+// For each part, row of the block and invocation one value; an invocation sees its own alone.
+var<workgroup> weights: array<Wide, PARTS * BLOCK * GROUP>;
+var<private> lane: u32;
+
+fn weight(part: u32, j: u32) -> Wide {
+    return weights[(part * BLOCK + j) * GROUP + lane];
+}
+
+fn put_weight(part: u32, j: u32, w: Wide) {
+    weights[(part * BLOCK + j) * GROUP + lane] = w;
+}
 
 fn fence_w(x: Wide) -> Wide {
     return bitcast<Wide>(bitcast<Index>(x) ^ Index(hidden_zero()));
+}
+
+// Magnitudes below the limit, and -0, as +0.
+fn floor_w(x: Wide, limit_bits: u32) -> Wide {
+    let u = bitcast<Index>(x);
+    return bitcast<Wide>(select(u, Index(0u), (u & Index(FENCE_ABS)) < Index(limit_bits)));
 }
 
 fn rn_floor_w(x: Wide, limit_bits: u32) -> Wide {
@@ -67,75 +82,33 @@ fn qkv_at(i: u32) -> f32 {
     return floor_to(ld_qkv(i), OPERAND_FLOOR);
 }
 
-// Own rows of part `part`.
-fn load_mine(part: u32, h: Head, rows: Index) {
-    for (var d = 0u; d < rolled(HEAD); d++) {
-        let x = ldw_qkv(rows * h.pitch + Index(h.first + d));
-        mine[part * HEAD + d] = rn_floor_w(x, OPERAND_FLOOR);
-    }
-}
-
-fn clear_sums() {
-    for (var d = 0u; d < rolled(PARTS * PADDED); d++) {
-        sums[d] = Wide(0.0);
-    }
-}
-
-// weights[part][j] = product of the part's own row with row `first + j` of qkv, over ascending d.
-fn dots(part: u32, h: Head, first: u32) {
-    for (var j = 0u; j < rolled(BLOCK); j += 8u) {
-        let r = rows_at(h, first + j);
-        let s = rows_at(h, first + j + 4u);
+// sums[0][d] += weights[0][j] * element d of row `first + j` of qkv, over ascending j, from 0 where the
+// sums are `fresh`.
+fn fold_rows(h: Head, first: u32, fresh: bool) {
+    for (var d = 0u; d < rolled(HEAD); d += 4u) {
+        let e = min(vec4<u32>(d, d + 1u, d + 2u, d + 3u), vec4<u32>(HEAD - 1u));
         var x0 = Wide(0.0);
         var x1 = Wide(0.0);
         var x2 = Wide(0.0);
         var x3 = Wide(0.0);
-        var x4 = Wide(0.0);
-        var x5 = Wide(0.0);
-        var x6 = Wide(0.0);
-        var x7 = Wide(0.0);
-        for (var d = 0u; d < rolled(HEAD); d++) {
-            let a = mine[part * HEAD + d];
-            x0 = fold_w(x0, a, qkv_at(r.x + d));
-            x1 = fold_w(x1, a, qkv_at(r.y + d));
-            x2 = fold_w(x2, a, qkv_at(r.z + d));
-            x3 = fold_w(x3, a, qkv_at(r.w + d));
-            x4 = fold_w(x4, a, qkv_at(s.x + d));
-            x5 = fold_w(x5, a, qkv_at(s.y + d));
-            x6 = fold_w(x6, a, qkv_at(s.z + d));
-            x7 = fold_w(x7, a, qkv_at(s.w + d));
+        if !fresh {
+            x0 = carried_sum(e.x);
+            x1 = carried_sum(e.y);
+            x2 = carried_sum(e.z);
+            x3 = carried_sum(e.w);
         }
-        let at = part * BLOCK + j;
-        weights[at] = x0;
-        weights[at + 1u] = x1;
-        weights[at + 2u] = x2;
-        weights[at + 3u] = x3;
-        weights[at + 4u] = x4;
-        weights[at + 5u] = x5;
-        weights[at + 6u] = x6;
-        weights[at + 7u] = x7;
-    }
-}
-
-// sums[0][d] += weights[1][j] * element d of row `first + j` of qkv, over ascending j.
-fn fold_rows(h: Head, first: u32) {
-    for (var d = 0u; d < rolled(HEAD); d += 4u) {
-        let e = min(vec4<u32>(d, d + 1u, d + 2u, d + 3u), vec4<u32>(HEAD - 1u)) + h.first;
-        var x0 = sums[d];
-        var x1 = sums[d + 1u];
-        var x2 = sums[d + 2u];
-        var x3 = sums[d + 3u];
         for (var j = 0u; j < rolled(BLOCK); j++) {
-            let at = min(first + j, P.t - 1u) * h.pitch;
-            let w = weights[BLOCK + j];
-            x0 = fold_w(x0, w, qkv_at(at + e.x));
-            x1 = fold_w(x1, w, qkv_at(at + e.y));
-            x2 = fold_w(x2, w, qkv_at(at + e.z));
-            x3 = fold_w(x3, w, qkv_at(at + e.w));
+            let at = vec4<u32>(min(first + j, P.t - 1u) * h.pitch + h.first) + e;
+            let w = weight_operand(j);
+            x0 = fold_w(x0, w, qkv_at(at.x));
+            x1 = fold_w(x1, w, qkv_at(at.y));
+            x2 = fold_w(x2, w, qkv_at(at.z));
+            x3 = fold_w(x3, w, qkv_at(at.w));
         }
-        sums[d] = x0;
-        sums[d + 1u] = x1;
-        sums[d + 2u] = x2;
-        sums[d + 3u] = x3;
+        // Past the width the last element again: the same sum.
+        put_sum(0u, e.x, x0);
+        put_sum(0u, e.y, x1);
+        put_sum(0u, e.z, x2);
+        put_sum(0u, e.w, x3);
     }
 }

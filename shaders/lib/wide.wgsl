@@ -33,3 +33,19 @@ fn div_w(a: Wide, b: Wide) -> Wide {
     }
     return x;
 }
+
+// Own rows and sums stay in memory: arrays that are indexed at run time are slow here.
+fn keep_own() {
+}
+
+fn own(part: u32, d: u32) -> Wide {
+    return load_own(part, d);
+}
+
+fn sum_at(part: u32, d: u32) -> Wide {
+    return load_sum(part, d);
+}
+
+fn put_sum(part: u32, d: u32, v: Wide) {
+    store_sum(part, d, v);
+}

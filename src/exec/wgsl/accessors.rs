@@ -123,18 +123,19 @@ fn wide(b: &Bound, width: usize) -> String {
     } else {
         &[".x", ".y", ".z", ".w"]
     };
+    let loads: Vec<String> = parts.iter().map(|c| format!("ld_{name}(at{c})")).collect();
+    let load = format!(
+        "fn ldw_{name}(at: Index) -> Wide {{ return Wide({}); }}\n",
+        loads.join(", ")
+    );
     if b.access == Access::Read {
-        let loads: Vec<String> = parts.iter().map(|c| format!("ld_{name}(at{c})")).collect();
-        return format!(
-            "fn ldw_{name}(at: Index) -> Wide {{ return Wide({}); }}\n",
-            loads.join(", ")
-        );
+        return load;
     }
     let stores: String = parts
         .iter()
         .map(|c| format!(" if there{c} {{ st_{name}(at{c}, v{c}); }}"))
         .collect();
-    format!("fn stw_{name}(at: Index, v: Wide, there: Mask) {{{stores} }}\n")
+    format!("{load}fn stw_{name}(at: Index, v: Wide, there: Mask) {{{stores} }}\n")
 }
 
 /// Whether a step touches packed elements or rounds to their type (its text then includes the packing).

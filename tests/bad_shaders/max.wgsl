@@ -1,0 +1,13 @@
+// rule: built-in math
+struct Params {
+    zero: u32,
+}
+@group(0) @binding(0) var<uniform> P: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(1)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = id.x;
+    y[i] = max(x[i], x[i + 1u]);
+}

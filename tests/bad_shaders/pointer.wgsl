@@ -1,0 +1,19 @@
+// rule: pointer argument
+struct Params {
+    zero: u32,
+}
+@group(0) @binding(0) var<uniform> P: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+fn bump(p: ptr<function, f32>, v: f32) {
+    *p = v;
+}
+
+@compute @workgroup_size(1)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = id.x;
+    var acc = 0.0;
+    bump(&acc, x[i]);
+    y[i] = acc;
+}

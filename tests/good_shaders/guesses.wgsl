@@ -1,0 +1,20 @@
+struct Params {
+    zero: u32,
+}
+@group(0) @binding(0) var<uniform> P: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+fn guess_div(a: f32, b: f32) -> f32 {
+    return a / b;
+}
+
+fn guess_sqrt(v: f32) -> f32 {
+    return sqrt(v);
+}
+
+@compute @workgroup_size(1)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = id.x;
+    y[i] = guess_div(x[i], x[i + 1u]) * guess_sqrt(x[i + 2u]);
+}
