@@ -8,7 +8,7 @@ var<private> tree: array<Wide, 16>;
 
 // The halving tree over the block's weights.
 fn sum_block() -> Wide {
-    for (var j = 0u; j < 16u; j++) {
+    for (var j = 0u; j < rolled(16u); j++) {
         let low = rn_floor_w(weights[j], FLOOR_SUM);
         tree[j] = fence_w(low + rn_floor_w(weights[j + 16u], FLOOR_SUM));
     }
@@ -47,13 +47,13 @@ fn main(
         let first = b * BLOCK;
         dots(0u, keys, first);
         var block_top = Wide(NEVER);
-        for (var j = 0u; j < BLOCK; j++) {
+        for (var j = 0u; j < rolled(BLOCK); j++) {
             let s = rn_w(weights[j] * scale);
             weights[j] = s;
             block_top = max_w(block_top, select(Wide(NEVER), s, Index(first + j) <= query));
         }
         let new_top = select(block_top, max_w(top, block_top), Mask(b > 0u));
-        for (var j = 0u; j < BLOCK; j++) {
+        for (var j = 0u; j < rolled(BLOCK); j++) {
             let e = exp_w(rn_w(weights[j] - new_top));
             let p = select(Wide(0.0), e, Index(first + j) <= query);
             weights[j] = p;
@@ -66,7 +66,7 @@ fn main(
         } else {
             let alpha = exp_w(rn_w(top - new_top));
             total = fence_w(rn_floor_w(total * alpha, FLOOR_SUM) + block_total);
-            for (var d = 0u; d < PADDED; d++) {
+            for (var d = 0u; d < rolled(PADDED); d++) {
                 sums[d] = rn_floor_w(sums[d] * alpha, FLOOR_SUM);
             }
         }
@@ -75,7 +75,7 @@ fn main(
     }
     let there = query < Index(P.t);
     let c = P.heads * HEAD;
-    for (var d = 0u; d < HEAD; d++) {
+    for (var d = 0u; d < rolled(HEAD); d++) {
         stw_y(row * c + Index(batch * P.t * c + head * HEAD + d), div_w(sums[d], total), there);
     }
     stw_lse(row + Index((batch * P.heads + head) * P.t), rn_w(top + log_w(total)), there);

@@ -17,7 +17,7 @@ fn g_head(batch: u32, head: u32) -> Head {
 
 // As dots, of part 1 with rows of g.
 fn dots_g(h: Head, first: u32) {
-    for (var j = 0u; j < BLOCK; j += 8u) {
+    for (var j = 0u; j < rolled(BLOCK); j += 8u) {
         let r = rows_at(h, first + j);
         let s = rows_at(h, first + j + 4u);
         var x0 = Wide(0.0);
@@ -28,7 +28,7 @@ fn dots_g(h: Head, first: u32) {
         var x5 = Wide(0.0);
         var x6 = Wide(0.0);
         var x7 = Wide(0.0);
-        for (var d = 0u; d < HEAD; d++) {
+        for (var d = 0u; d < rolled(HEAD); d++) {
             let a = mine[HEAD + d];
             x0 = fold_w(x0, a, g_at(r.x + d));
             x1 = fold_w(x1, a, g_at(r.y + d));
@@ -53,13 +53,13 @@ fn dots_g(h: Head, first: u32) {
 
 // As fold_rows: sums[1] += weights[0] * rows of g.
 fn fold_rows_g(h: Head, first: u32) {
-    for (var d = 0u; d < HEAD; d += 4u) {
+    for (var d = 0u; d < rolled(HEAD); d += 4u) {
         let e = min(vec4<u32>(d, d + 1u, d + 2u, d + 3u), vec4<u32>(HEAD - 1u)) + h.first;
         var x0 = sums[PADDED + d];
         var x1 = sums[PADDED + d + 1u];
         var x2 = sums[PADDED + d + 2u];
         var x3 = sums[PADDED + d + 3u];
-        for (var j = 0u; j < BLOCK; j++) {
+        for (var j = 0u; j < rolled(BLOCK); j++) {
             let at = min(first + j, P.t - 1u) * h.pitch;
             let w = weights[j];
             x0 = fold_w(x0, w, g_at(at + e.x));
@@ -95,7 +95,7 @@ fn queries_part(tile: u32, head: u32, batch: u32, li: u32) {
     let row = min(query, Index(P.t - 1u));
     load_mine(0u, queries, row);
     let gh = g_head(batch, head);
-    for (var d = 0u; d < HEAD; d++) {
+    for (var d = 0u; d < rolled(HEAD); d++) {
         mine[HEAD + d] = rn_floor_w(ldw_g(row * gh.pitch + Index(gh.first + d)), FLOOR_F32_OPERAND);
     }
     clear_sums();
@@ -105,14 +105,14 @@ fn queries_part(tile: u32, head: u32, batch: u32, li: u32) {
         let first = b * BLOCK;
         dots(0u, keys, first);
         dots(1u, values, first);
-        for (var j = 0u; j < BLOCK; j++) {
+        for (var j = 0u; j < rolled(BLOCK); j++) {
             let p = probability(weights[j], lse, Index(first + j) <= query);
             weights[BLOCK + j] = score_grad(p, weights[BLOCK + j], delta);
         }
         fold_rows(keys, first);
     }
     let there = query < Index(P.t);
-    for (var d = 0u; d < HEAD; d++) {
+    for (var d = 0u; d < rolled(HEAD); d++) {
         let dq = rn_w(sums[d] * bitcast<f32>(P.scale));
         stw_dqkv(row * queries.pitch + Index(queries.first + d), dq, there);
     }
@@ -132,7 +132,7 @@ fn keys_part(tile: u32, head: u32, batch: u32, li: u32) {
     for (var first = tile * BLOCK; first < P.t; first += BLOCK) {
         dots(0u, queries, first);
         dots_g(gh, first);
-        for (var j = 0u; j < BLOCK; j++) {
+        for (var j = 0u; j < rolled(BLOCK); j++) {
             let query = min(first + j, P.t - 1u);
             let lse = ftz(ld_lse((batch * P.heads + head) * P.t + query));
             let delta = ftz(ld_delta((batch * P.t + query) * P.heads + head));
@@ -145,7 +145,7 @@ fn keys_part(tile: u32, head: u32, batch: u32, li: u32) {
         fold_rows_g(gh, first);
     }
     let there = key < Index(P.t);
-    for (var d = 0u; d < HEAD; d++) {
+    for (var d = 0u; d < rolled(HEAD); d++) {
         let dk = rn_w(sums[d] * bitcast<f32>(P.scale));
         stw_dqkv(row * keys.pitch + Index(keys.first + d), dk, there);
         stw_dqkv(row * values.pitch + Index(values.first + d), sums[PADDED + d], there);

@@ -68,21 +68,21 @@ fn qkv_at(i: u32) -> f32 {
 
 // Own rows of part `part`.
 fn load_mine(part: u32, h: Head, rows: Index) {
-    for (var d = 0u; d < HEAD; d++) {
+    for (var d = 0u; d < rolled(HEAD); d++) {
         let x = ldw_qkv(rows * h.pitch + Index(h.first + d));
         mine[part * HEAD + d] = rn_floor_w(x, FLOOR_F32_OPERAND);
     }
 }
 
 fn clear_sums() {
-    for (var d = 0u; d < PARTS * PADDED; d++) {
+    for (var d = 0u; d < rolled(PARTS * PADDED); d++) {
         sums[d] = Wide(0.0);
     }
 }
 
 // weights[part][j] = product of the part's own row with row `first + j` of qkv, over ascending d.
 fn dots(part: u32, h: Head, first: u32) {
-    for (var j = 0u; j < BLOCK; j += 8u) {
+    for (var j = 0u; j < rolled(BLOCK); j += 8u) {
         let r = rows_at(h, first + j);
         let s = rows_at(h, first + j + 4u);
         var x0 = Wide(0.0);
@@ -93,7 +93,7 @@ fn dots(part: u32, h: Head, first: u32) {
         var x5 = Wide(0.0);
         var x6 = Wide(0.0);
         var x7 = Wide(0.0);
-        for (var d = 0u; d < HEAD; d++) {
+        for (var d = 0u; d < rolled(HEAD); d++) {
             let a = mine[part * HEAD + d];
             x0 = fold_w(x0, a, qkv_at(r.x + d));
             x1 = fold_w(x1, a, qkv_at(r.y + d));
@@ -118,13 +118,13 @@ fn dots(part: u32, h: Head, first: u32) {
 
 // sums[0][d] += weights[1][j] * element d of row `first + j` of qkv, over ascending j.
 fn fold_rows(h: Head, first: u32) {
-    for (var d = 0u; d < HEAD; d += 4u) {
+    for (var d = 0u; d < rolled(HEAD); d += 4u) {
         let e = min(vec4<u32>(d, d + 1u, d + 2u, d + 3u), vec4<u32>(HEAD - 1u)) + h.first;
         var x0 = sums[d];
         var x1 = sums[d + 1u];
         var x2 = sums[d + 2u];
         var x3 = sums[d + 3u];
-        for (var j = 0u; j < BLOCK; j++) {
+        for (var j = 0u; j < rolled(BLOCK); j++) {
             let at = min(first + j, P.t - 1u) * h.pitch;
             let w = weights[BLOCK + j];
             x0 = fold_w(x0, w, qkv_at(at + e.x));

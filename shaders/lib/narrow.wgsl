@@ -10,6 +10,10 @@ fn components() -> Index {
     return 0u;
 }
 
+fn rolled(n: u32) -> u32 {
+    return n ^ P.zero;
+}
+
 fn exp_w(x: Wide) -> Wide {
     return exp_(x);
 }
