@@ -141,7 +141,13 @@ fn every_shader_stays_valid() {
         n_head: 2,
         n_embd: 24,
     };
-    let o = TrainOptions { batch: 17, clip: 1.0, dump_grads: false, histogram: false, policy: FP32 };
+    let o = TrainOptions {
+        batch: 17,
+        clip: 1.0,
+        dump_grads: false,
+        histogram: false,
+        policy: FP32,
+    };
     let train = model.train_program(&o).expect("differentiable");
     let mut plans = vec![compile("train", train).expect("compiles")];
     let cases = ops::all().into_iter().flat_map(|d| (d.cases)());
