@@ -164,3 +164,25 @@ fn gl_gives_the_twins_bits() {
 fn real_gpus_give_the_twins_bits() {
     holds("real GPUs", &[false]);
 }
+
+/// The table is able to fail: without fences and belt, compilers are free to contract and to reassociate,
+/// and somewhere they do.
+#[test]
+fn without_fences_and_belt_some_bits_differ() {
+    let rows = rows();
+    let found = devices::found();
+    let off = Tuning {
+        belt: false,
+        fence: false,
+    };
+    let mut differing = 0;
+    for (label, f) in &found {
+        let mut device = Wgpu::new(f, off).unwrap_or_else(|e| panic!("{label}: {e}"));
+        let table = compare(&format!("{label}, no fences"), &rows, &mut device);
+        for (kernel, (bad, all)) in table.iter().filter(|r| r.1.0 > 0) {
+            println!("{label}, no fences: {kernel}: {bad} of {all} elements differ");
+            differing += bad;
+        }
+    }
+    assert!(found.is_empty() || differing > 0, "nothing differs");
+}
