@@ -169,7 +169,13 @@ fn real_gpus_give_the_twins_bits() {
 /// and somewhere they do.
 #[test]
 fn without_fences_and_belt_some_bits_differ() {
-    let rows = rows();
+    // A few kernels are enough to show it.
+    let few = |r: &Row| {
+        ["MatMul", "Exp", "Erf", "LayerNorm("]
+            .iter()
+            .any(|n| r.name.contains(n))
+    };
+    let rows: Vec<Row> = rows().into_iter().filter(few).collect();
     let found = devices::found();
     let off = Tuning {
         belt: false,
