@@ -6,7 +6,7 @@
 //! models   build a static, hash-consed graph          graph/, ops/, models/
 //! passes   autocast -> grad -> simplify -> lower -> fuse -> memory        passes/
 //! plan     a flat list of kernel steps over numbered buffers              plan/
-//! exec     an executor loads plans and runs them                          exec/
+//! exec     an executor loads plans and runs them: CPU, or any GPU by wgpu   exec/, shaders/
 //! train    a session drives the programs; a run fills the ledger          train/
 //! report   CSV files and env.json, whole or absent                        report/
 //! ```
@@ -17,8 +17,14 @@
 //! [`ops::OpDef`] is mathematics: shape rule, gradient, expansion, f64 meaning, lowering, test cases.
 //! [`kernels::KernelDef`] is machinery: bindings and the Rust twin that defines the bits. One kernel
 //! serves many operations; most gradients need none of their own. A new operation is one file in `ops/`,
-//! one variant of [`ops::Op`] and one arm of [`ops::def`]; a new kernel is one file in `kernels/` and one
-//! entry of [`kernels::ALL`].
+//! one variant of [`ops::Op`] and one arm of [`ops::def`]; a new kernel is one file in `kernels/`, one
+//! `.wgsl` in `shaders/`, and one entry of [`kernels::ALL`].
+//!
+//! # Precision
+//! A [`passes::autocast::Policy`] is data. Autocast stands before `grad`, so the gradient of a cast
+//! returns in the master's type; the verifier refuses narrow operands of guarded operations. Narrow
+//! tensors are packed two to a word in padded rows; kernels other than pointwise, gather, copy and AdamW
+//! write f32, and a pointwise step rounds it once.
 //!
 //! # Invariants
 //! * **The CPU executor defines the bits.** IEEE binary32, round to nearest even, no contraction, no
@@ -32,6 +38,10 @@
 //! * **Host arithmetic is pure Rust** (`libm`): schedules, bias corrections, initial weights.
 //! * **Random numbers are functions** of seed, stream and counter ([`kernels::rng`]).
 //! * **A graph only grows**; sources precede users; the verifier runs after every pass.
+//! * **The same plan runs everywhere.** [`exec::wgsl`] turns a step into WGSL; a lint in the tests walks
+//!   every shader's IR and rejects what the contract forbids; [`exec::wgpu`] adds `NoContraction` on Vulkan
+//!   and reaches no Rust twin.
+//! * **Fusion and shared slots change no bit**; tests compare with both off.
 //! * **Every operation has a gradient, an expansion into operations that have one, or a stop that says
 //!   why** ([`ops::Vjp`]).
 //! * **A poisoned gradient never reaches the weights**: the optimizer's kernel leaves the state alone

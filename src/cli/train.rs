@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Flags of `train`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct TrainArgs {
-    /// Model and schedule: tiny (about half a minute on two cores), small (minutes), seed (for a GPU).
+    /// Model and schedule [default: tiny, or seed on a real GPU].
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
     /// TOML file with the run's settings; flags override it.

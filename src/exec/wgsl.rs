@@ -1,8 +1,8 @@
 //! The assembler of shaders: from a step of a plan to the WGSL text that runs it.
 //!
 //! Bodies stand in `shaders/`, one file a kernel (a kernel with variants has one a variant), all embedded
-//! here. A text is made of the body with its includes ([`files`]), the bindings with their accessors
-//! ([`accessors`]), and, for pointwise kernels, the expression ([`expression`]). Variants, tiles and
+//! here. A text is made of the body with its includes (`files`), the bindings with their accessors
+//! (`accessors`), and, for pointwise kernels, the expression (`expression`). Variants, tiles and
 //! workgroup sizes are chosen here; they never change a bit.
 
 mod accessors;
