@@ -217,6 +217,13 @@ impl Settings {
     /// # Errors
     /// A file that cannot be read, is no TOML, or has unknown keys or values of the wrong kind.
     pub fn apply_file(&mut self, path: &Path) -> Result<(), Error> {
+        let meta = std::fs::metadata(path).map_err(Error::io("read", path))?;
+        if !meta.is_file() || meta.len() > 1 << 20 {
+            return usage(format!(
+                "{}: a config is a file of at most 1 MiB",
+                path.display()
+            ));
+        }
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
         let file: File =
             toml::from_str(&text).map_err(|e| Error::Usage(one_line(path, &text, &e)))?;

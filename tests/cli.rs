@@ -177,6 +177,20 @@ fn bad_files() {
     r(&["--config", "missing.toml"], &["missing.toml"]);
     r(&["--init", "missing.safetensors"], &["missing.safetensors"]);
     r(&["--outdir", "notdir/out"], &["notdir/out"]);
+    let one = ["--schemes", "fp32", "--steps", "3"];
+    let with = |more: &[&'static str]| [&one[..], more].concat();
+    r(&with(&["--save", "folder"]), &["folder", "no regular file"]);
+    r(
+        &with(&["--save", "x", "--dump-grads", "1", "./x"]),
+        &["two files"],
+    );
+    let long = "a rose is a rose ".repeat(200);
+    put("rose.txt", long.as_bytes());
+    r(
+        &with(&["--data", "rose.txt", "--save", "rose.txt"]),
+        &["rose.txt", "reads it"],
+    );
+    r(&["--config", "folder"], &["folder"]);
     r(
         &["--outdir", "folder/ok", "--save", "no/such/file"],
         &["no/such/file"],

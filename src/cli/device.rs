@@ -32,6 +32,9 @@ impl Device {
     /// It is not there, or not in this build; the message says what to do.
     pub fn choose(g: &Global) -> Result<Device, Error> {
         let threads = g.threads()?;
+        if g.adapter.as_deref().is_some_and(|a| a.trim().is_empty()) {
+            return usage("--adapter: is empty; `isobit adapters` lists names and numbers");
+        }
         let backend = match g.backend {
             Backend::Cpu => {
                 if let Some(name) = &g.adapter {

@@ -78,6 +78,7 @@ enum Command {
 
 /// Runs the program on its command line; returns the exit code.
 pub fn main() -> i32 {
+    end_quietly_without_a_reader();
     let cli = match Cli::try_parse_from(with_default_command(std::env::args_os().collect())) {
         Ok(cli) => cli,
         Err(e) => return report_usage(&e),
@@ -137,6 +138,26 @@ fn report_usage(e: &clap::Error) -> i32 {
             FAILED
         }
     }
+}
+
+/// `println!` panics when standard output is gone. A closed pipe ends the program without a word, with
+/// the code a shell gives for it; a full disk is one line. What was measured so far is on disk.
+fn end_quietly_without_a_reader() {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info
+            .payload()
+            .downcast_ref::<String>()
+            .map_or("", |s| s.as_str());
+        if !text.starts_with("failed printing to stdout") {
+            return others(info);
+        }
+        if text.contains("Broken pipe") {
+            std::process::exit(141);
+        }
+        eprintln!("error: {text}");
+        std::process::exit(FAILED);
+    }));
 }
 
 fn fail(e: &Error) -> i32 {

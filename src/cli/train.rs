@@ -140,9 +140,10 @@ impl TrainArgs {
             },
             _ => None,
         };
-        if self.tag.contains(['/', '\\', '\0']) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if self.tag.len() > 64 || !self.tag.chars().all(plain) {
             return usage(format!(
-                "--tag {:?}: is part of file names, so it holds no slash",
+                "--tag {:?}: is part of file names: at most 64 letters, digits, `.`, `_` and `-`",
                 self.tag
             ));
         }
@@ -218,6 +219,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .iter()
         .map(|&x| extras.of(x, s.schemes.len()))
         .collect();
+    refuse_collisions(&s, args, &outdir, &files)?;
     prepare_outputs(&outdir, &files)?;
     catch_signals()?;
     env::write(&outdir, &first.info(), &data.text, &s, &hashes(&programs))?;
@@ -256,6 +258,60 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
 fn threads(i: &DeviceInfo) -> String {
     i.threads
         .map_or(String::new(), |n| format!(", {n} threads"))
+}
+
+/// Weights and gradients must not replace a file that the run reads, or one another, or stand under a
+/// name that the ledger writes.
+fn refuse_collisions(
+    s: &Settings,
+    args: &TrainArgs,
+    outdir: &Path,
+    files: &[Extras],
+) -> Result<(), Error> {
+    let whole = |p: &Path| {
+        let parent = p
+            .parent()
+            .filter(|d| !d.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let folder = parent
+            .canonicalize()
+            .unwrap_or_else(|_| parent.to_path_buf());
+        folder.join(p.file_name().unwrap_or_default())
+    };
+    let inputs = [
+        &s.init,
+        &s.text,
+        &s.train_offsets,
+        &s.val_offsets,
+        &args.config,
+    ];
+    let inputs: Vec<PathBuf> = inputs
+        .into_iter()
+        .flatten()
+        .filter_map(|p| p.canonicalize().ok())
+        .collect();
+    let program = std::env::current_exe().and_then(|p| p.canonicalize()).ok();
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for path in files
+        .iter()
+        .flat_map(|e| e.save.iter().chain(e.dump_grads.iter().map(|d| &d.1)))
+    {
+        let here = whole(path);
+        let ending = here.extension().and_then(|e| e.to_str()).unwrap_or("");
+        let ledgers = here.starts_with(whole(outdir)) && ["csv", "json"].contains(&ending);
+        let why = if inputs.contains(&here) || program.as_ref() == Some(&here) {
+            "this run reads it"
+        } else if seen.contains(&here) {
+            "two files would have this name"
+        } else if ledgers || here == whole(outdir) {
+            "the run's own files are there; take a name that ends in .safetensors"
+        } else {
+            seen.push(here);
+            continue;
+        };
+        return usage(format!("cannot write {}: {why}", path.display()));
+    }
+    Ok(())
 }
 
 fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {

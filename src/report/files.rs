@@ -27,9 +27,12 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// # Errors
 /// Its folder does not exist or cannot be written, or `path` is a folder.
 pub fn check_writable(path: &Path) -> Result<(), Error> {
-    if path.is_dir() {
+    // A rename would replace a device, a pipe or a link by a plain file.
+    if let Ok(there) = std::fs::symlink_metadata(path)
+        && !there.is_file()
+    {
         return Err(Error::Usage(format!(
-            "cannot write {}: it is a folder",
+            "cannot write {}: it is there and is no regular file",
             path.display()
         )));
     }
