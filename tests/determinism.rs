@@ -6,7 +6,7 @@ use common::cases::{Filled, all_cases};
 use common::{Csv, fresh, isobit, repo, stderr};
 use isobit::exec::Executor;
 use isobit::exec::cpu::Cpu;
-use isobit::kernels::cpu_gemm::{Isa, set_isa};
+use isobit::kernels::simd::{Isa, set_isa};
 
 /// The digests and losses of a run.
 fn bits(name: &str, args: &[&str]) -> Vec<String> {

@@ -4,25 +4,14 @@ use super::{Backend, Global};
 use crate::error::{Error, usage};
 use crate::exec::Executor;
 use crate::exec::cpu::Cpu;
-use crate::exec::wgpu::adapter::{Choice, Found, choose};
+use crate::exec::wgpu::adapter::{Choice, choose};
 use crate::exec::wgpu::{Tuning, Wgpu, adapter};
 
 /// A chosen device: makes one executor after the other.
-pub enum Device {
-    /// The CPU executor on some threads.
-    Cpu {
-        /// Threads, or all cores.
-        threads: Option<usize>,
-        /// A sentence that says so, and why.
-        why: String,
-    },
-    /// A GPU.
-    Gpu {
-        /// Which.
-        found: Box<Found>,
-        /// A sentence that says so, and why.
-        why: String,
-    },
+pub struct Device {
+    choice: Choice,
+    /// Threads of the CPU executor, or all cores.
+    threads: Option<usize>,
 }
 
 impl Device {
@@ -42,10 +31,9 @@ impl Device {
                         "--adapter {name}: the CPU executor has no adapters; name a GPU backend with --backend"
                     ));
                 }
-                return Ok(Device::Cpu {
-                    threads,
-                    why: "CPU executor, as asked".into(),
-                });
+                let why = "CPU executor, as asked".into();
+                let choice = Choice::Cpu { why };
+                return Ok(Device { choice, threads });
             }
             Backend::Cuda => {
                 return usage("--backend cuda is not in this build; use --backend vulkan or cpu");
@@ -56,22 +44,18 @@ impl Device {
             Backend::Dx12 => adapter::Backend::Dx12,
             Backend::Gl => adapter::Backend::Gl,
         };
-        Ok(match choose(backend, g.adapter.as_deref())? {
-            Choice::Cpu { why } => Device::Cpu { threads, why },
-            Choice::Gpu { found, why } => Device::Gpu { found, why },
-        })
+        let choice = choose(backend, g.adapter.as_deref())?;
+        Ok(Device { choice, threads })
     }
 
     /// The sentence that says what was chosen and why.
     pub fn why(&self) -> &str {
-        match self {
-            Device::Cpu { why, .. } | Device::Gpu { why, .. } => why,
-        }
+        self.choice.why()
     }
 
     /// Whether it is a GPU of its own silicon.
     pub fn is_real_gpu(&self) -> bool {
-        matches!(self, Device::Gpu { found, .. } if !found.software)
+        matches!(&self.choice, Choice::Gpu { found, .. } if !found.software)
     }
 
     /// A fresh executor.
@@ -79,9 +63,9 @@ impl Device {
     /// # Errors
     /// The device cannot be opened.
     pub fn open(&self) -> Result<Box<dyn Executor>, Error> {
-        Ok(match self {
-            Device::Cpu { threads, .. } => Box::new(Cpu::new(*threads)?),
-            Device::Gpu { found, .. } => Box::new(Wgpu::new(found, Tuning::default())?),
+        Ok(match &self.choice {
+            Choice::Cpu { .. } => Box::new(Cpu::new(self.threads)?),
+            Choice::Gpu { found, .. } => Box::new(Wgpu::new(found, Tuning::default())?),
         })
     }
 }

@@ -5,8 +5,8 @@ use super::adapters::default_preset;
 use super::device::Device;
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
+use crate::exec::bytes;
 use crate::exec::cpu::free_memory;
-use crate::exec::{DeviceInfo, bytes};
 use crate::models::char_gpt::CharGpt;
 use crate::report::ledger::{CurveRow, SchemeLedger, SummaryRow, write_summary};
 use crate::report::{env, files};
@@ -196,18 +196,19 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .iter()
         .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
     let programs = compiled.collect::<Result<Vec<_>, _>>()?;
-    let backend = first.info().backend;
+    let info = first.info();
     let outdir = args
         .outdir
         .clone()
-        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{backend}", s.name)));
-    let i = first.info();
+        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{}", s.name, info.backend)));
+    let threads = info
+        .threads
+        .map_or(String::new(), |n| format!(", {n} threads"));
     println!(
-        "device: {} ({}, {}{})",
+        "device: {} ({}, {}{threads})",
         device.why(),
-        i.name,
-        i.driver,
-        threads(&i)
+        info.name,
+        info.driver
     );
     introduce(&s, &data, &model, &programs, &outdir);
     if args.dry_run {
@@ -222,11 +223,11 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     refuse_collisions(&s, args, &outdir, &files)?;
     prepare_outputs(&outdir, &files)?;
     catch_signals()?;
-    env::write(&outdir, &first.info(), &data.text, &s, &hashes(&programs))?;
+    env::write(&outdir, &info, &data.text, &s, &hashes(&programs))?;
     let mut exec = Some(first);
     let mut summary: Vec<SummaryRow> = Vec::new();
     let mut stopped = false;
-    for (&scheme, programs) in s.schemes.iter().zip(&programs) {
+    for ((&scheme, programs), extras) in s.schemes.iter().zip(&programs).zip(&files) {
         // A new executor for each scheme, so that peak memory is counted anew.
         let exec = exec.take().map_or_else(|| device.open(), Ok)?;
         let mut session = Session::new(exec, model, programs, &weights)?;
@@ -238,7 +239,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
             &s,
             &data,
             &mut ledger,
-            &extras.of(scheme, s.schemes.len()),
+            extras,
             &mut view,
         );
         view.finish();
@@ -253,11 +254,6 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     }
     conclude(&s, &args.tag, &summary, &outdir);
     Ok(if stopped { 130 } else { 0 })
-}
-
-fn threads(i: &DeviceInfo) -> String {
-    i.threads
-        .map_or(String::new(), |n| format!(", {n} threads"))
 }
 
 /// Weights and gradients must not replace a file that the run reads, or one another, or stand under a
@@ -292,10 +288,7 @@ fn refuse_collisions(
         .collect();
     let program = std::env::current_exe().and_then(|p| p.canonicalize()).ok();
     let mut seen: Vec<PathBuf> = Vec::new();
-    for path in files
-        .iter()
-        .flat_map(|e| e.save.iter().chain(e.dump_grads.iter().map(|d| &d.1)))
-    {
+    for path in files.iter().flat_map(Extras::paths) {
         let here = whole(path);
         let ending = here.extension().and_then(|e| e.to_str()).unwrap_or("");
         let ledgers = here.starts_with(whole(outdir)) && ["csv", "json"].contains(&ending);
@@ -316,9 +309,7 @@ fn refuse_collisions(
 
 fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
     // Files inside the output folder wait for the folder; others are checked before anything is made.
-    let wanted = files
-        .iter()
-        .flat_map(|e| e.save.iter().chain(e.dump_grads.iter().map(|d| &d.1)));
+    let wanted = files.iter().flat_map(Extras::paths);
     let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| p.starts_with(outdir));
     outside
         .into_iter()

@@ -3,20 +3,15 @@
 //! Threads split outputs, never sums, so their number cannot change a bit. A step's writes are moved out
 //! of the storage while it runs, which lets the borrow checker prove that no kernel aliases.
 
-use super::{DeviceInfo, ExecError, Executor, Memory, ProgramId, Watch, same_len};
+use super::{
+    DeviceInfo, ExecError, Executor, Memory, Place, ProgramId, Watch, find, same_len, state,
+};
 use crate::kernels::{View, ViewMut, simd};
 use crate::passes::memory::share;
 use crate::plan::{BufId, Class, Plan};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Where a plan's buffer lives.
-#[derive(Clone, Copy)]
-enum Place {
-    State(usize),
-    Slot(usize),
-}
 
 struct Loaded {
     plan: Arc<Plan>,
@@ -127,20 +122,11 @@ impl Cpu {
     }
 
     fn find(&self, program: ProgramId, class: Class, name: &str) -> Result<BufId, ExecError> {
-        let plan = &self.programs[program.0].plan;
-        plan.find(class, name).ok_or_else(|| {
-            ExecError::Device(format!(
-                "program {} has no {class:?} named {name}",
-                plan.name
-            ))
-        })
+        find(&self.programs[program.0].plan, class, name)
     }
 
     fn state(&self, name: &str) -> Result<usize, ExecError> {
-        self.names
-            .get(name)
-            .copied()
-            .ok_or_else(|| ExecError::Device(format!("there is no state named {name}")))
+        state(&self.names, name)
     }
 }
 
@@ -261,7 +247,7 @@ impl Executor for Cpu {
         DeviceInfo {
             backend: "cpu".into(),
             name: std::env::consts::ARCH.into(),
-            driver: format!("{:?}", simd::current()).to_lowercase(),
+            driver: format!("{:?}", simd::isa()).to_lowercase(),
             kind: "cpu".into(),
             threads: Some(self.pool.current_num_threads()),
         }

@@ -4,7 +4,8 @@ pub mod cpu;
 pub mod wgpu;
 pub mod wgsl;
 
-use crate::plan::{BufId, Plan, Step};
+use crate::plan::{BufId, Class, Plan, Step};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What goes wrong on a device.
@@ -126,4 +127,27 @@ pub(crate) fn same_len(what: &str, have: usize, want: usize) -> Result<(), ExecE
     Err(ExecError::Device(format!(
         "{what} has {want} words, {have} were given"
     )))
+}
+
+/// Where a plan's buffer lives in an executor.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    State(usize),
+    Slot(usize),
+}
+
+/// The buffer of a class with a name.
+pub(crate) fn find(plan: &Plan, class: Class, name: &str) -> Result<BufId, ExecError> {
+    let missing = || format!("program {} has no {class:?} named {name}", plan.name);
+    plan.find(class, name)
+        .ok_or_else(|| ExecError::Device(missing()))
+}
+
+/// The number of a state.
+pub(crate) fn state(names: &HashMap<String, usize>, name: &str) -> Result<usize, ExecError> {
+    let missing = || format!("there is no state named {name}");
+    names
+        .get(name)
+        .copied()
+        .ok_or_else(|| ExecError::Device(missing()))
 }

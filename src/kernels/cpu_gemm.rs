@@ -31,16 +31,13 @@ mod tests;
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND};
+use super::simd::{Isa, isa};
 use micro::{Kernels, MAX_TILE, Micro};
 use pack::{Data, Panels, Source};
 use rayon::prelude::*;
-
-/// Operands of a product over f32 values below 2^-51 count as +0.
-const FLOOR_F32: u32 = (127 - 51) << 23;
-/// Operands of a product over bf16 values below 2^-55 count as +0.
-const FLOOR_BF16: u32 = (127 - 55) << 23;
 
 /// Length of a k block: a left panel of it fits in the first-level cache.
 const KC: usize = 384;
@@ -81,72 +78,6 @@ pub struct Gemm {
     pub tb: bool,
 }
 
-/// An instruction set that the register kernels are written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Isa {
-    /// Plain Rust, whatever the build target offers.
-    Portable = 1,
-    /// 128-bit vectors of aarch64.
-    Neon = 2,
-    /// 256-bit vectors of x86-64, with FMA for bf16 operands.
-    Avx2 = 3,
-    /// 512-bit vectors of x86-64: AVX-512 F, VL, BW and DQ, besides all of `Avx2`.
-    Avx512 = 4,
-}
-
-impl Isa {
-    /// All instruction sets, slowest first.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
-
-    /// Whether this machine can run it (the answer of the detection macro is cached by `std`).
-    pub fn available(self) -> bool {
-        match self {
-            Isa::Portable => true,
-            Isa::Neon => cfg!(all(target_arch = "aarch64", target_feature = "neon")),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => {
-                Isa::Avx2.available()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => false,
-        }
-    }
-}
-
-/// The instruction set in force; 0 until the first use.
-static ISA: AtomicU8 = AtomicU8::new(0);
-
-/// Forces an instruction set (for tests and comparisons), or goes back to the best one.
-///
-/// # Panics
-/// If this machine cannot run it.
-pub fn set_isa(choice: Option<Isa>) {
-    if let Some(isa) = choice {
-        assert!(isa.available(), "this machine has no {isa:?}");
-    }
-    ISA.store(choice.map_or(0, |isa| isa as u8), Ordering::Relaxed);
-}
-
-/// The instruction set that products run on now.
-pub fn isa() -> Isa {
-    let now = ISA.load(Ordering::Relaxed);
-    if let Some(isa) = Isa::ALL.into_iter().find(|&isa| isa as u8 == now) {
-        return isa;
-    }
-    let best = Isa::ALL.into_iter().rev().find(|isa| isa.available());
-    let best = best.unwrap_or(Isa::Portable);
-    // A forced choice that arrived in between stays.
-    let _ = ISA.compare_exchange(0, best as u8, Ordering::Relaxed, Ordering::Relaxed);
-    best
-}
-
 /// `C[m,n] = op(A)[m, k0..k1] * op(B)[k0..k1, n]`, C overwritten.
 ///
 /// The range of k lets a caller cut a long sum into chunks; an empty range gives zeros.
@@ -170,7 +101,11 @@ fn run(isa: Isa, g: &Gemm, ks: Range<usize>, a: Operand, b: Operand, c: &mut [f3
         return;
     }
     let exact = matches!((a, b), (Operand::Bf16(_), Operand::Bf16(_)));
-    let floor = if exact { FLOOR_BF16 } else { FLOOR_F32 };
+    let floor = if exact {
+        FLOOR_BF16_OPERAND
+    } else {
+        FLOOR_F32_OPERAND
+    };
     let kernels = Kernels::of(isa);
     let (m, n, k) = (g.m, g.n, g.k);
     let plan = Plan {

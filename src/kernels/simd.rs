@@ -4,11 +4,72 @@
 //! the same Rust source each time and rustc neither contracts nor reassociates floating-point
 //! operations, so the choice cannot change a bit; a test compares them.
 
-use super::cpu_gemm::{Isa, isa};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The instruction set in force (see [`super::cpu_gemm::set_isa`]).
-pub fn current() -> Isa {
-    isa()
+/// An instruction set that the Rust twins are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Isa {
+    /// Plain Rust, whatever the build target offers.
+    Portable = 1,
+    /// 128-bit vectors of aarch64.
+    Neon = 2,
+    /// 256-bit vectors of x86-64, with FMA for bf16 operands.
+    Avx2 = 3,
+    /// 512-bit vectors of x86-64: AVX-512 F, VL, BW and DQ, besides all of `Avx2`.
+    Avx512 = 4,
+}
+
+impl Isa {
+    /// All instruction sets, slowest first.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
+
+    /// Whether this machine can run it (the answer of the detection macro is cached by `std`).
+    pub fn available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            Isa::Neon => cfg!(all(target_arch = "aarch64", target_feature = "neon")),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => false,
+        }
+    }
+}
+
+/// The instruction set in force; 0 until the first use.
+static ISA: AtomicU8 = AtomicU8::new(0);
+
+/// Forces an instruction set (for tests and comparisons), or goes back to the best one.
+///
+/// # Panics
+/// If this machine cannot run it.
+pub fn set_isa(choice: Option<Isa>) {
+    if let Some(isa) = choice {
+        assert!(isa.available(), "this machine has no {isa:?}");
+    }
+    ISA.store(choice.map_or(0, |isa| isa as u8), Ordering::Relaxed);
+}
+
+/// The instruction set in force now.
+pub fn isa() -> Isa {
+    let now = ISA.load(Ordering::Relaxed);
+    if let Some(isa) = Isa::ALL.into_iter().find(|&isa| isa as u8 == now) {
+        return isa;
+    }
+    let best = Isa::ALL.into_iter().rev().find(|isa| isa.available());
+    let best = best.unwrap_or(Isa::Portable);
+    // A forced choice that arrived in between stays.
+    let _ = ISA.compare_exchange(0, best as u8, Ordering::Relaxed, Ordering::Relaxed);
+    best
 }
 
 /// Defines functions whose bodies are compiled for AVX-512, AVX2 and the baseline.
@@ -29,11 +90,11 @@ macro_rules! multiversion {
                 #[target_feature(enable = "avx2")]
                 #[allow(clippy::too_many_arguments)]
                 fn avx2($($arg: $ty),*) { body($($arg),*) }
-                match $crate::kernels::simd::current() {
+                match $crate::kernels::simd::isa() {
                     // SAFETY: this instruction set is reported only where the CPU has these features.
-                    $crate::kernels::cpu_gemm::Isa::Avx512 => return unsafe { avx512($($arg),*) },
+                    $crate::kernels::simd::Isa::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    $crate::kernels::cpu_gemm::Isa::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::kernels::simd::Isa::Avx2 => return unsafe { avx2($($arg),*) },
                     _ => {}
                 }
             }

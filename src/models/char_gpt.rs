@@ -64,6 +64,21 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// Name of its first moment's state.
+    pub fn m(&self) -> String {
+        format!("{}.m", self.name)
+    }
+
+    /// Name of its second moment's state.
+    pub fn v(&self) -> String {
+        format!("{}.v", self.name)
+    }
+
+    /// Names of its states: the weight and both moments.
+    pub fn states(&self) -> [String; 3] {
+        [self.name.clone(), self.m(), self.v()]
+    }
+
     /// Length of its last dimension.
     pub fn row(&self) -> usize {
         self.dims.last().copied().unwrap_or(1)
@@ -204,13 +219,9 @@ impl CharGpt {
             let hyper = g.input("hyper", Type::f32(&[HYPER]));
             let mut updates = Vec::new();
             for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
-                let moment = |which: &str| {
-                    g.state(
-                        &format!("{}.{which}", weight.name),
-                        Type::new(&weight.dims, o.policy.storage),
-                    )
-                };
-                let (m, v) = (moment("m"), moment("v"));
+                let moment =
+                    |name: String| g.state(&name, Type::new(&weight.dims, o.policy.storage));
+                let (m, v) = (moment(weight.m()), moment(weight.v()));
                 for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {
                     let Op::State(index) = state.node().op else {
                         unreachable!("declared as a state")
@@ -257,11 +268,7 @@ impl CharGpt {
         let graph = Graph::new();
         let mut outputs = Vec::new();
         for w in self.weights() {
-            for name in [
-                w.name.clone(),
-                format!("{}.m", w.name),
-                format!("{}.v", w.name),
-            ] {
+            for name in w.states() {
                 let x = graph.state(&name, Type::new(&w.dims, policy.storage));
                 let id = x.op(Op::Digest(outputs.len() as u32), &[]).id;
                 outputs.push((name, id));

@@ -12,26 +12,26 @@ use crate::shape::Shape;
 
 /// One definition an operation, in the order of the kernel table.
 pub static DEFS: [OpDef; 19] = [
-    binary("add", Numeric::Follow, |_, g| vec![Some(g), Some(g)]),
-    binary("sub", Numeric::Follow, |_, g| vec![Some(g), Some(-g)]),
-    binary("mul", Numeric::Follow, |y, g| {
+    pw("add", Numeric::Follow, |_, g| vec![Some(g), Some(g)]),
+    pw("sub", Numeric::Follow, |_, g| vec![Some(g), Some(-g)]),
+    pw("mul", Numeric::Follow, |y, g| {
         vec![Some(g * y.src(1)), Some(g * y.src(0))]
     }),
-    binary("div", Numeric::Guard, |y, g| {
+    pw("div", Numeric::Guard, |y, g| {
         let da = g / y.src(1);
         vec![Some(da), Some(-(da * y))]
     }),
-    binary("max", Numeric::Follow, |y, g| {
+    pw("max", Numeric::Follow, |y, g| {
         let second = y.src(1).gt(y.src(0));
         let zero = g.constant(0.0);
         vec![Some(second.select(zero, g)), Some(second.select(g, zero))]
     }),
-    binary("min", Numeric::Follow, |y, g| {
+    pw("min", Numeric::Follow, |y, g| {
         let second = y.src(0).gt(y.src(1));
         let zero = g.constant(0.0);
         vec![Some(second.select(zero, g)), Some(second.select(g, zero))]
     }),
-    binary("gt", Numeric::Follow, |_, _| vec![None, None]),
+    pw("gt", Numeric::Follow, |_, _| vec![None, None]),
     pw("select", Numeric::Follow, |y, g| {
         let zero = g.constant(0.0);
         vec![
@@ -107,10 +107,6 @@ const fn pw(name: &'static str, numeric: Numeric, rule: Rule) -> OpDef {
         lower,
         cases: || Vec::new(), // see `cases` below: one list for all
     }
-}
-
-const fn binary(name: &'static str, numeric: Numeric, rule: Rule) -> OpDef {
-    pw(name, numeric, rule)
 }
 
 fn expand_gelu_grad(y: Tx) -> Tx {

@@ -102,6 +102,11 @@ pub struct Extras {
 }
 
 impl Extras {
+    /// The files it names.
+    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.save.iter().chain(self.dump_grads.iter().map(|d| &d.1))
+    }
+
     /// The files of one scheme: as they are if it runs alone, else with the scheme's name before the
     /// extension.
     pub fn of(&self, scheme: Scheme, schemes: usize) -> Extras {

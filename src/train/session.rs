@@ -11,7 +11,7 @@ use crate::kernels::digest::combine;
 use crate::kernels::histogram::BINS;
 use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::passes::compile;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The model's programs under one scheme, compiled but not loaded.
@@ -161,7 +161,7 @@ pub fn check_memory(model: &CharGpt, batch: usize, have: u64) -> Result<(), Erro
 }
 
 impl Session {
-    /// Loads the programs and writes the initial weights; moments start at zero.
+    /// Loads the programs and writes the initial weights, in the model's order; moments start at zero.
     ///
     /// # Errors
     /// The device cannot hold them.
@@ -183,17 +183,13 @@ impl Session {
             None => None,
         };
         let storage = programs.scheme.policy().storage;
-        let rows: HashMap<String, usize> = model
-            .weights()
-            .iter()
-            .map(|w| (w.name.clone(), w.row()))
-            .collect();
-        for (name, data) in weights {
-            let words = storage.pack(rows[name], data);
+        for (w, (name, data)) in model.weights().iter().zip(weights) {
+            assert_eq!(w.name, *name, "weights come in the model's order");
+            let words = storage.pack(w.row(), data);
             exec.write_state(name, &words)?;
             let zeros = vec![0; words.len()];
-            exec.write_state(&format!("{name}.m"), &zeros)?;
-            exec.write_state(&format!("{name}.v"), &zeros)?;
+            exec.write_state(&w.m(), &zeros)?;
+            exec.write_state(&w.v(), &zeros)?;
         }
         Ok(Session {
             exec,
@@ -319,11 +315,7 @@ impl Session {
         self.exec.run(self.digest)?;
         let mut words = Vec::new();
         for w in self.model.weights() {
-            for name in [
-                w.name.clone(),
-                format!("{}.m", w.name),
-                format!("{}.v", w.name),
-            ] {
+            for name in w.states() {
                 words.extend(self.exec.read_output(self.digest, &name)?);
             }
         }

@@ -16,7 +16,9 @@ mod submit;
 mod timer;
 
 use super::wgsl::Options;
-use super::{DeviceInfo, ExecError, Executor, Memory, ProgramId, Watch, same_len};
+use super::{
+    DeviceInfo, ExecError, Executor, Memory, Place, ProgramId, Watch, find, same_len, state,
+};
 use crate::plan::{BufId, Class, Plan};
 use adapter::Found;
 use buffers::{GUARD, Link, SENTINEL, Slab, Staging};
@@ -46,13 +48,6 @@ impl Default for Tuning {
             fence: true,
         }
     }
-}
-
-/// Where a plan's buffer lives.
-#[derive(Clone, Copy)]
-enum Place {
-    State(usize),
-    Slot(usize),
 }
 
 struct Loaded {
@@ -194,20 +189,11 @@ impl Wgpu {
     }
 
     fn find(&self, program: ProgramId, class: Class, name: &str) -> Result<BufId, ExecError> {
-        let plan = &self.programs[program.0].plan;
-        plan.find(class, name).ok_or_else(|| {
-            ExecError::Device(format!(
-                "program {} has no {class:?} named {name}",
-                plan.name
-            ))
-        })
+        find(&self.programs[program.0].plan, class, name)
     }
 
     fn state(&self, name: &str) -> Result<usize, ExecError> {
-        self.names
-            .get(name)
-            .copied()
-            .ok_or_else(|| ExecError::Device(format!("there is no state named {name}")))
+        state(&self.names, name)
     }
 
     /// A failure, and where.

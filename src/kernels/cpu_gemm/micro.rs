@@ -3,7 +3,7 @@
 //! A kernel holds MR x (NV vectors) accumulators in registers. For each step of k it adds one
 //! product to each of them, in place: the fold of the contract, in all lanes at once.
 
-use super::Isa;
+use super::super::simd::Isa;
 
 /// `kernel(k, left, right, c, stride, fresh)`: `c[i * stride + j]` for the tile's rows i and
 /// columns j starts at +0 (`fresh`) or at its present value, and takes

@@ -1,6 +1,7 @@
 //! Bit for bit against a naive scalar fold.
 
 use super::*;
+use crate::kernels::simd::set_isa;
 use half::bf16;
 
 /// A stored matrix, as the values that its operand holds and as words.
