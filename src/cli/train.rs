@@ -221,16 +221,19 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .map(|&x| extras.of(x, s.schemes.len()))
         .collect();
     refuse_collisions(&s, args, &outdir, &files)?;
+    // What the device cannot hold is refused before anything is written.
+    let mut ready = Some(Session::new(first, model, &programs[0], &weights)?);
     prepare_outputs(&outdir, &files)?;
     catch_signals()?;
     env::write(&outdir, &info, &data.text, &s, &hashes(&programs))?;
-    let mut exec = Some(first);
     let mut summary: Vec<SummaryRow> = Vec::new();
     let mut stopped = false;
     for ((&scheme, programs), extras) in s.schemes.iter().zip(&programs).zip(&files) {
         // A new executor for each scheme, so that peak memory is counted anew.
-        let exec = exec.take().map_or_else(|| device.open(), Ok)?;
-        let mut session = Session::new(exec, model, programs, &weights)?;
+        let mut session = match ready.take() {
+            Some(session) => session,
+            None => Session::new(device.open()?, model, programs, &weights)?,
+        };
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
         let outcome = run(
