@@ -1,6 +1,7 @@
 //! Settings of a run: presets, then a TOML file, then flags; each later one overrides.
 
 use crate::error::{Error, usage};
+use crate::exec::Numerics;
 use crate::models::char_gpt::CharGpt;
 use crate::passes::autocast::{BF16, FP32, MIXED, Policy};
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,8 @@ pub struct Settings {
     pub val_offsets: Option<PathBuf>,
     /// Schemes to run.
     pub schemes: Vec<Scheme>,
+    /// What is promised of the bits.
+    pub numerics: Numerics,
     /// Sequences a batch.
     pub batch: usize,
     /// Steps.
@@ -171,6 +174,7 @@ impl Settings {
             train_offsets: None,
             val_offsets: None,
             schemes: SCHEMES.to_vec(),
+            numerics: Numerics::default(),
             batch,
             steps,
             warmup: 100,
@@ -395,6 +399,7 @@ struct DataTable {
 #[serde(deny_unknown_fields)]
 struct TrainTable {
     precision: Option<String>,
+    numerics: Option<String>,
     batch: Option<i64>,
     steps: Option<i64>,
     warmup: Option<i64>,
@@ -457,6 +462,11 @@ impl File {
         if let Some(t) = self.train {
             if let Some(p) = t.precision {
                 s.schemes = vec![Scheme::parse(&p).map_err(|e| format!("precision: {e}"))?];
+            }
+            if let Some(n) = t.numerics {
+                let known = <Numerics as clap::ValueEnum>::from_str(&n, false);
+                s.numerics = known
+                    .map_err(|_| format!("numerics = \"{n}\": must be \"portable\" or \"fast\""))?;
             }
             count("batch", &mut s.batch, t.batch)?;
             count("steps", &mut s.steps, t.steps)?;

@@ -60,6 +60,7 @@ pub mod exec;
 pub mod graph;
 pub mod kernels;
 pub mod models;
+pub mod numerics;
 pub mod ops;
 pub mod passes;
 pub mod plan;

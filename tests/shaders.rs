@@ -209,7 +209,7 @@ fn every_permutation_translates_to_spirv_msl_and_hlsl() {
 fn every_shader_file_is_embedded() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders");
     let mut found = Vec::new();
-    for dir in ["", "lib"] {
+    for dir in ["", "lib", "probe"] {
         for entry in std::fs::read_dir(root.join(dir)).expect("the shaders' folder") {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|e| e == "wgsl") {
@@ -238,6 +238,36 @@ fn every_permutation_is_portable() {
     }
     println!("{linted} texts");
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// The probe's shaders are no part of a run, but those that stand for portable kernels keep their rules.
+/// The others ask what a device does where nothing holds it, and break them on purpose.
+#[test]
+fn the_probe_keeps_the_rules_but_for_its_facts() {
+    const FREE: &[(&str, &str)] = &[
+        (
+            "probe_facts",
+            "built-in functions and unfenced products are its questions",
+        ),
+        (
+            "probe_halves",
+            "the built-in fp16 conversions are its questions",
+        ),
+    ];
+    let mut seen = 0;
+    for plan in isobit::numerics::probe::plans() {
+        for step in &plan.steps {
+            let name = step.kernel.name;
+            let shader = wgsl::shader(step, &plan, OPTIONS[0]);
+            let findings = lint::lint(&shader.source).unwrap_or_else(|e| panic!("{name}: {e}"));
+            match FREE.iter().find(|f| f.0 == name) {
+                Some((_, why)) => assert!(!findings.is_empty(), "{name} needs no leave: {why}"),
+                None => assert!(findings.is_empty(), "{name}: {findings:?}"),
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen} steps");
 }
 
 /// The files of a folder of shaders, by name.

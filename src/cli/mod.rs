@@ -2,9 +2,11 @@
 
 pub mod adapters;
 pub mod device;
+pub mod probe;
 pub mod train;
 
 use crate::error::Error;
+use crate::numerics::Numerics;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -33,6 +35,7 @@ Examples:
   isobit train --config run.toml --steps 50  a config file, one key overridden
   isobit --backend vulkan                    the same run, the same bits, on a GPU
   isobit adapters                            which devices there are
+  isobit probe --on all                      what they do with numbers
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -47,6 +50,9 @@ pub struct Global {
     /// Threads of the CPU executor [default: all cores]. The number never changes a result.
     #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
     pub threads: Option<i64>,
+    /// What is promised of the bits [default: portable, or the config file's].
+    #[arg(long, global = true, value_enum)]
+    pub numerics: Option<Numerics>,
 }
 
 /// Where to compute.
@@ -74,6 +80,8 @@ enum Command {
     Train(Box<train::TrainArgs>),
     /// List the devices of this machine, and say which would be used.
     Adapters,
+    /// Establish what a device does with numbers, and whether portable runs are allowed there.
+    Probe(probe::ProbeArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -86,6 +94,7 @@ pub fn main() -> i32 {
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
+        Command::Probe(args) => probe::probe(&cli.global, &args),
     };
     match result {
         Ok(code) => code,
@@ -95,9 +104,9 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "adapters", "help"];
+    let commands = ["train", "adapters", "probe", "help"];
     let top = ["-h", "--help", "-V", "--version"];
-    let valued = ["--backend", "--adapter", "--threads"];
+    let valued = ["--backend", "--adapter", "--threads", "--numerics"];
     let mut i = 1;
     while let Some(arg) = args.get(i).map(|a| a.to_string_lossy().into_owned()) {
         if commands.contains(&arg.as_str()) || (top.contains(&arg.as_str())) {

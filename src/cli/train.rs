@@ -5,9 +5,11 @@ use super::adapters::default_preset;
 use super::device::Device;
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
-use crate::exec::bytes;
 use crate::exec::cpu::free_memory;
+use crate::exec::{DeviceInfo, bytes};
 use crate::models::char_gpt::CharGpt;
+use crate::numerics::Numerics;
+use crate::numerics::passport::Passport;
 use crate::report::ledger::{CurveRow, SchemeLedger, SummaryRow, write_summary};
 use crate::report::{env, files};
 use crate::train::run::{Data, Extras, Observer, Outcome, run};
@@ -180,9 +182,10 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         args.settings(preset)?;
     }
     let device = Device::choose(global)?;
-    let s = args.settings(default_preset(&device))?;
+    let mut s = args.settings(default_preset(&device))?;
+    s.numerics = global.numerics.unwrap_or(s.numerics);
     let extras = args.extras(&s)?;
-    let first = device.open()?;
+    let first = device.open(s.numerics)?;
     let data = Data::load(&s)?;
     let model = s.model(data.text.vocab.len());
     check_memory(&model, s.batch, free_memory())?;
@@ -197,6 +200,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
     let programs = compiled.collect::<Result<Vec<_>, _>>()?;
     let info = first.info();
+    let passport = device.admit(s.numerics)?;
     let outdir = args
         .outdir
         .clone()
@@ -209,6 +213,10 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         device.why(),
         info.name,
         info.driver
+    );
+    println!(
+        "numerics: {}",
+        numerics_line(s.numerics, &info, passport.as_ref())
     );
     introduce(&s, &data, &model, &programs, &outdir);
     if args.dry_run {
@@ -232,7 +240,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         // A new executor for each scheme, so that peak memory is counted anew.
         let mut session = match ready.take() {
             Some(session) => session,
-            None => Session::new(device.open()?, model, programs, &weights)?,
+            None => Session::new(device.open(s.numerics)?, model, programs, &weights)?,
         };
         let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
         let mut view = Terminal::new(scheme, s.steps);
@@ -257,6 +265,21 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     }
     conclude(&s, &args.tag, &summary, &outdir);
     Ok(if stopped { 130 } else { 0 })
+}
+
+/// What a run promises of its bits.
+fn numerics_line(n: Numerics, info: &DeviceInfo, passport: Option<&Passport>) -> String {
+    match (n, passport) {
+        (Numerics::Portable, Some(p)) => format!(
+            "portable: the CPU executor's bits; this device passes the probe (digest {})",
+            p.digest
+        ),
+        (Numerics::Portable, None) => "portable: the bits that every device must give".into(),
+        (Numerics::Fast, _) if info.backend == "cpu" => {
+            "fast: the same as portable on this executor".into()
+        }
+        (Numerics::Fast, _) => "fast: this device's own bits, without fence and belt".into(),
+    }
 }
 
 /// Weights and gradients must not replace a file that the run reads, or one another, or stand under a

@@ -4,7 +4,8 @@
 //! of the storage while it runs, which lets the borrow checker prove that no kernel aliases.
 
 use super::{
-    DeviceInfo, ExecError, Executor, Memory, Place, ProgramId, Watch, find, same_len, state,
+    DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, Watch, find, same_len,
+    state,
 };
 use crate::kernels::{View, ViewMut, simd};
 use crate::passes::memory::share;
@@ -21,6 +22,7 @@ struct Loaded {
 /// Runs plans on the CPU's threads.
 pub struct Cpu {
     pool: ThreadPool,
+    numerics: Numerics,
     names: HashMap<String, usize>,
     states: Vec<Vec<u32>>,
     /// Buffers that the programs' slots are mapped to; programs take turns, so they share them.
@@ -46,12 +48,25 @@ impl Cpu {
             })?;
         Ok(Cpu {
             pool,
+            numerics: Numerics::default(),
             names: HashMap::new(),
             states: vec![],
             slots: vec![],
             programs: vec![],
             memory: Memory::default(),
         })
+    }
+
+    /// The same executor in another grade of numerics. No kernel has a faster form than the portable one
+    /// so far, so the bits are those of `portable` in both.
+    pub fn with_numerics(mut self, numerics: Numerics) -> Cpu {
+        self.numerics = numerics;
+        self
+    }
+
+    /// The grade that it was made for.
+    pub fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     fn place<'a>(&'a self, p: &'a Loaded, b: BufId) -> &'a [u32] {

@@ -5,8 +5,38 @@ pub mod wgpu;
 pub mod wgsl;
 
 use crate::plan::{BufId, Class, Plan, Step};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// What is promised of the bits.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Numerics {
+    /// The CPU executor's bits on every device that passes the probe.
+    #[default]
+    Portable,
+    /// Whatever the device does best: equal bits from run to run on one device, driver and build only.
+    Fast,
+}
+
+impl Numerics {
+    /// Its name on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numerics::Portable => "portable",
+            Numerics::Fast => "fast",
+        }
+    }
+}
+
+impl std::fmt::Display for Numerics {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// What goes wrong on a device.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +72,7 @@ pub fn bytes(n: u64) -> String {
 pub struct ProgramId(pub usize);
 
 /// What a device is, for output files and messages.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// `cpu`, `vulkan`, `gl`, …
     pub backend: String,

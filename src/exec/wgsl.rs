@@ -10,7 +10,7 @@ mod expression;
 mod files;
 mod variants;
 
-pub use files::NAMES;
+pub use files::{NAMES, hash};
 
 use crate::plan::{Plan, Step};
 

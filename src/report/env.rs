@@ -45,7 +45,7 @@ pub fn write(
     let env = Env {
         program: "isobit",
         version: env!("CARGO_PKG_VERSION"),
-        numerics: "portable",
+        numerics: config.numerics.name(),
         os: std::env::consts::OS,
         arch: std::env::consts::ARCH,
         device,

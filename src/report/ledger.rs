@@ -43,6 +43,8 @@ pub struct SummaryRow {
     pub peak_mem_gib: f64,
     /// Last validation loss.
     pub final_val_loss: Option<f64>,
+    /// Grade of numerics: `portable` or `fast`.
+    pub numerics: &'static str,
     /// Last share of updates that bf16 weights would have swallowed; shown, not written to the file.
     pub swallowed: Option<f64>,
 }
@@ -161,10 +163,17 @@ pub fn write_summary(dir: &Path, tag: &str, rows: &[SummaryRow]) -> Result<(), E
             maybe(r.step_ms, |v| format!("{v:.2}")),
             format!("{:.6}", r.peak_mem_gib),
             maybe(r.final_val_loss, |v| format!("{v:.7}")),
+            r.numerics.to_string(),
         ]
     });
     let bytes = table(
-        ["scheme", "step_ms", "peak_mem_gib", "final_val_loss"],
+        [
+            "scheme",
+            "step_ms",
+            "peak_mem_gib",
+            "final_val_loss",
+            "numerics",
+        ],
         rows,
     )?;
     write_atomic(&dir.join(format!("summary{tag}.csv")), &bytes)

@@ -268,6 +268,7 @@ fn steps(
         step_ms: (timed > 0).then(|| timed_ms / timed as f64),
         peak_mem_gib: session.exec().memory().peak as f64 / (1u64 << 30) as f64,
         final_val_loss: ledger.curve.last().map(|c| c.val_loss),
+        numerics: s.numerics.name(),
         swallowed: ledger.swallow.last().map(|s| s.1),
     };
     Ok(Outcome {

@@ -12,6 +12,11 @@ pub fn isobit(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_isobit"))
         .args(args)
         .current_dir(dir)
+        // Passports are kept among the tests' own files.
+        .env(
+            "XDG_CACHE_HOME",
+            concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"),
+        )
         .output()
         .expect("the program starts")
 }

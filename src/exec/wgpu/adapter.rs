@@ -3,7 +3,7 @@
 //! Policy: `auto` takes a real GPU or none at all. A software GPU is slower than the CPU executor, so
 //! it is taken only where it was asked for, by its backend or by its name.
 
-use super::super::ExecError;
+use super::super::{DeviceInfo, ExecError};
 use std::fmt;
 
 /// Which graphics interface to use.
@@ -166,21 +166,26 @@ fn list_until(enough: impl Fn(&[Found]) -> bool) -> Vec<Found> {
         if enough(&found) {
             break;
         }
-        // An instance for each backend: on GL two devices of one instance would share one context.
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends: backend.flags(),
-            // Not the defaults, which ask for validation layers in debug builds and patch indirect
-            // launches, of which there are none here. WGPU_VALIDATION=1 and the like still work.
-            flags: wgpu::InstanceFlags::empty().with_env(),
-            // No display handle: EGL then takes its surfaceless platform, so that a machine without
-            // a display needs no variable.
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        });
-        for adapter in pollster::block_on(instance.enumerate_adapters(backend.flags())) {
+        for adapter in adapters(backend) {
             found.push(describe(found.len(), backend, adapter));
         }
     }
     found
+}
+
+/// The adapters of a backend, from an instance of their own: on GL two devices of one instance would
+/// share one context.
+fn adapters(backend: Backend) -> Vec<wgpu::Adapter> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: backend.flags(),
+        // Not the defaults, which ask for validation layers in debug builds and patch indirect
+        // launches, of which there are none here. WGPU_VALIDATION=1 and the like still work.
+        flags: wgpu::InstanceFlags::empty().with_env(),
+        // No display handle: EGL then takes its surfaceless platform, so that a machine without
+        // a display needs no variable.
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    pollster::block_on(instance.enumerate_adapters(backend.flags()))
 }
 
 fn describe(index: usize, backend: Backend, adapter: wgpu::Adapter) -> Found {
@@ -263,6 +268,31 @@ impl Found {
             backend.unwrap_or(ALL.len()),
             slow,
         )
+    }
+
+    /// The same device from a listing of its own, for use in another thread.
+    pub fn again(&self) -> Option<Found> {
+        let mut all = adapters(self.backend).into_iter();
+        let mut found = all
+            .by_ref()
+            .map(|a| describe(self.index, self.backend, a))
+            .find(|f| (&f.name, &f.driver_info) == (&self.name, &self.driver_info))?;
+        // A test may have asked for other variants than the device would get.
+        found.software = self.software;
+        Some(found)
+    }
+
+    /// What output files say of it.
+    pub fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            backend: self.backend.name().into(),
+            name: self.name.clone(),
+            driver: format!("{} {}", self.driver, self.driver_info)
+                .trim()
+                .into(),
+            kind: self.kind.into(),
+            threads: None,
+        }
     }
 
     /// The device in a few words.

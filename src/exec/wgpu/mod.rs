@@ -17,7 +17,8 @@ mod timer;
 
 use super::wgsl::Options;
 use super::{
-    DeviceInfo, ExecError, Executor, Memory, Place, ProgramId, Watch, find, same_len, state,
+    DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, Watch, find, same_len,
+    state,
 };
 use crate::plan::{BufId, Class, Plan};
 use adapter::Found;
@@ -31,14 +32,25 @@ use std::time::Instant;
 use submit::Launch;
 use timer::Timer;
 
-/// What keeps a driver from fusing multiplies with adds. Both are on by default; a measurement may
-/// switch them off, at the price of the bits.
+/// What keeps a driver from fusing multiplies with adds. Both are on by default; fast numerics and
+/// measurements switch them off, at the price of the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
     /// `NoContraction` on every float sum and product, where the device takes SPIR-V.
     pub belt: bool,
     /// The fence in the shaders.
     pub fence: bool,
+}
+
+impl Tuning {
+    /// What a grade of numerics needs.
+    pub fn of(numerics: Numerics) -> Tuning {
+        let on = numerics == Numerics::Portable;
+        Tuning {
+            belt: on,
+            fence: on,
+        }
+    }
 }
 
 impl Default for Tuning {
@@ -422,13 +434,6 @@ impl Executor for Wgpu {
     }
 
     fn info(&self) -> DeviceInfo {
-        let f = &self.found;
-        DeviceInfo {
-            backend: f.backend.name().into(),
-            name: f.name.clone(),
-            driver: format!("{} {}", f.driver, f.driver_info).trim().into(),
-            kind: f.kind.into(),
-            threads: None,
-        }
+        self.found.info()
     }
 }

@@ -82,8 +82,9 @@ pub(super) struct Facts {
 pub(super) fn prepare(key: &Key) -> Result<Ready, String> {
     let parsed = naga::front::wgsl::parse_str(&key.source)
         .map_err(|e| super::health::one_line(&e.emit_to_string(&key.source)))?;
-    // No capability at all: portable shaders are core WGSL.
-    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::empty());
+    // Shaders are core WGSL, whose fp16 conversions (in the probe alone) naga counts as a capability.
+    let core = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    let mut validator = Validator::new(ValidationFlags::all(), core);
     let info = validator
         .validate(&parsed)
         .map_err(|e| super::health::one_line(&e.emit_to_string(&key.source)))?;

@@ -1,6 +1,8 @@
 //! The shader files and their include directive: a line `//#include lib/x.wgsl` stands for that file,
 //! once in a text, however often it is named.
 
+use sha2::{Digest, Sha256};
+
 macro_rules! embed {
     ($($name:literal)*) => {
         /// The files of `shaders/`.
@@ -61,6 +63,25 @@ embed! {
     "lib/wide.wgsl"
     "lib/zero.wgsl"
     "lib/zero_off.wgsl"
+    "probe/arithmetic.wgsl"
+    "probe/facts.wgsl"
+    "probe/functions.wgsl"
+    "probe/halves.wgsl"
+    "probe/workgroup.wgsl"
+}
+
+/// SHA-256 of all files, 16 hex digits: what tells two sets of shaders apart.
+pub fn hash() -> String {
+    let mut sha = Sha256::new();
+    for name in NAMES {
+        let text = text(name);
+        sha.update((name.len() as u64).to_le_bytes());
+        sha.update(name);
+        sha.update((text.len() as u64).to_le_bytes());
+        sha.update(text);
+    }
+    let bytes = sha.finalize();
+    bytes.iter().take(8).map(|b| format!("{b:02x}")).collect()
 }
 
 /// A file with its includes in place. `swaps` are pairs (file, file that stands in for it).

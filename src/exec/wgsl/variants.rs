@@ -56,6 +56,11 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "gemm" => gemm(step, plan, options),
         "attention" => attention(step, plan, "attention.wgsl", 1, options),
         "attention_grad" => attention(step, plan, "attention_grad.wgsl", 2, options),
+        "probe_arithmetic" => one("probe/arithmetic.wgsl", 64, p.at(0).div_ceil(64)),
+        "probe_functions" => one("probe/functions.wgsl", 64, p.at(0).div_ceil(64)),
+        "probe_facts" => one("probe/facts.wgsl", 64, p.at(0).div_ceil(64)),
+        "probe_halves" => one("probe/halves.wgsl", 64, p.at(0).div_ceil(64)),
+        "probe_workgroup" => one("probe/workgroup.wgsl", 64, 2 * p.at(0)),
         name => panic!("kernel {name} has no shader"),
     };
     if !options.fence {
