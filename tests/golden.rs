@@ -39,6 +39,7 @@ fn options(clip: f32, policy: Policy) -> TrainOptions {
         clip,
         dump_grads: false,
         histogram: false,
+        digest: false,
         policy,
     }
 }

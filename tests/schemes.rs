@@ -46,6 +46,7 @@ impl Two {
             clip: 0.0,
             dump_grads: true,
             histogram: false,
+            digest: false,
             policy,
         };
         let program = model.train_program(&o).expect("differentiable");

@@ -36,6 +36,7 @@ fn train() -> Arc<Plan> {
         clip: 1.0,
         dump_grads: true,
         histogram: false,
+        digest: false,
         policy: FP32,
     };
     let p = MODEL.train_program(&o);

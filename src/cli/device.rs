@@ -2,10 +2,10 @@
 
 use super::{Backend, Global};
 use crate::error::{Error, usage};
-use crate::exec::Executor;
 use crate::exec::cpu::Cpu;
 use crate::exec::wgpu::adapter::{Choice, choose};
 use crate::exec::wgpu::{Tuning, Wgpu, adapter};
+use crate::exec::{DeviceInfo, Executor};
 use crate::numerics::Numerics;
 use crate::numerics::passport::{self, Passport};
 use crate::numerics::probe::{Target, probe};
@@ -54,6 +54,25 @@ impl Device {
     /// The sentence that says what was chosen and why.
     pub fn why(&self) -> &str {
         self.choice.why()
+    }
+
+    /// What output files say of it.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn info(&self) -> Result<DeviceInfo, Error> {
+        match &self.choice {
+            Choice::Cpu { .. } => Ok(Cpu::new(self.threads)?.info()),
+            Choice::Gpu { found, .. } => Ok(found.info()),
+        }
+    }
+
+    /// Its backend's name.
+    pub fn backend(&self) -> &'static str {
+        match &self.choice {
+            Choice::Cpu { .. } => "cpu",
+            Choice::Gpu { found, .. } => found.backend.name(),
+        }
     }
 
     /// Whether it is a GPU of its own silicon.

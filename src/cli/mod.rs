@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 pub mod adapters;
+pub mod check;
 pub mod device;
 pub mod probe;
 pub mod train;
@@ -36,6 +37,7 @@ Examples:
   isobit --backend vulkan                    the same run, the same bits, on a GPU
   isobit adapters                            which devices there are
   isobit probe --on all                      what they do with numbers
+  isobit check --on cpu,vulkan --steps 20    the same steps there, compared bit for bit
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -80,6 +82,8 @@ enum Command {
     Train(Box<train::TrainArgs>),
     /// List the devices of this machine, and say which would be used.
     Adapters,
+    /// Take the same training steps on several devices and compare every bit.
+    Check(Box<check::CheckArgs>),
     /// Establish what a device does with numbers, and whether portable runs are allowed there.
     Probe(probe::ProbeArgs),
 }
@@ -94,6 +98,7 @@ pub fn main() -> i32 {
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
+        Command::Check(args) => check::check(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
     };
     match result {
@@ -104,7 +109,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "adapters", "probe", "help"];
+    let commands = ["train", "adapters", "check", "probe", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];
     let mut i = 1;

@@ -82,7 +82,14 @@ impl TrainArgs {
     /// # Errors
     /// A file, key or value that cannot be used.
     pub fn settings(&self, default: Preset) -> Result<Settings, Error> {
-        let mut s = Settings::preset(self.preset.unwrap_or(default));
+        self.over(Settings::preset(self.preset.unwrap_or(default)))
+    }
+
+    /// Config file and flags over other settings.
+    ///
+    /// # Errors
+    /// As [`TrainArgs::settings`].
+    pub fn over(&self, mut s: Settings) -> Result<Settings, Error> {
         if let Some(path) = &self.config {
             s.apply_file(path)?;
         }
@@ -157,9 +164,9 @@ impl TrainArgs {
 }
 
 /// Set by Ctrl-C or SIGTERM.
-static STOP: AtomicBool = AtomicBool::new(false);
+pub(super) static STOP: AtomicBool = AtomicBool::new(false);
 
-fn catch_signals() -> Result<(), Error> {
+pub(super) fn catch_signals() -> Result<(), Error> {
     let handler = || {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130); // asked twice: now
@@ -268,7 +275,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
 }
 
 /// What a run promises of its bits.
-fn numerics_line(n: Numerics, info: &DeviceInfo, passport: Option<&Passport>) -> String {
+pub(super) fn numerics_line(n: Numerics, info: &DeviceInfo, passport: Option<&Passport>) -> String {
     match (n, passport) {
         (Numerics::Portable, Some(p)) => format!(
             "portable: the CPU executor's bits; this device passes the probe (digest {})",

@@ -1,23 +1,48 @@
 //! A tensor's digest: the wrapping sums of two independent 32-bit mixes of (tensor, element, bits).
 //! Free of order, so any device computes it in parallel, but not blind to a swap of elements.
 
-use super::{KernelDef, Params, View, ViewMut, read, write_u32};
+use super::{Access, Binding, KernelDef, Params, View, ViewMut, read};
 use rayon::prelude::*;
 
-/// Words of a digest block: one pair of sums for each run of [`BLOCK`] elements.
+/// Elements of a digest block: one pair of sums for each run of [`BLOCK`] elements.
 pub const BLOCK: usize = 4096;
 
-/// `x[n] -> out[ceil(n / BLOCK), 2]`: the two sums of each block; the host adds the blocks, modulo 2^32.
-/// Uniform words: n, tensor id.
+/// Tensors of one launch: with the sums, 7 storage buffers.
+pub const TENSORS: usize = 6;
+
+/// Up to [`TENSORS`] tensors of consecutive ids -> the two sums of each of their blocks, in `out` from
+/// block `first` on, [`TENSORS`] at a time so that a step's digest is a few launches; the host adds the
+/// blocks, modulo 2^32. Unused places repeat a tensor with a length of 0. Uniform words: first block,
+/// first tensor's id, a length for each tensor.
 pub static DIGEST: KernelDef = KernelDef {
     name: "digest",
-    bindings: &[read("x"), write_u32("out")],
+    bindings: &[
+        read("x0"),
+        read("x1"),
+        read("x2"),
+        read("x3"),
+        read("x4"),
+        read("x5"),
+        Binding {
+            name: "out",
+            access: Access::ReadWrite,
+            float: false,
+        },
+    ],
     cpu: digest,
 };
 
-/// The uniform block.
-pub fn params(n: usize, tensor: u32) -> Params {
-    Params::new(&[n as u32, tensor])
+/// The uniform block for tensors of so many words.
+pub fn params(first: usize, tensor: u32, lengths: &[usize]) -> Params {
+    let mut words = vec![first as u32, tensor];
+    words.extend(lengths.iter().map(|&n| n as u32));
+    words.resize(2 + TENSORS, 0);
+    Params::new(&words)
+}
+
+/// Blocks of a launch.
+pub fn blocks(p: &Params) -> usize {
+    (0..TENSORS).map(|i| p.at(2 + i).div_ceil(BLOCK)).sum()
 }
 
 /// The finaliser of MurmurHash3 (A. Appleby, public domain): each input bit reaches each output bit.
@@ -54,13 +79,19 @@ crate::multiversion! {
 }
 
 fn digest(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
-    let tensor = p.words[2];
-    reads[0]
-        .words
-        .par_chunks(BLOCK)
-        .zip(writes[0].words.par_chunks_mut(2))
-        .enumerate()
-        .for_each(|(i, (x, out))| block(tensor, (i * BLOCK) as u32, x, out));
+    let (first, tensor) = (p.at(0), p.words[2]);
+    // Each block with its tensor.
+    let parts: Vec<(u32, usize, &[u32])> = (0..TENSORS)
+        .flat_map(|i| {
+            let words = &reads[i].words[..p.at(2 + i)];
+            let blocks = words.chunks(BLOCK).enumerate();
+            blocks.map(move |(b, x)| (tensor + i as u32, b * BLOCK, x))
+        })
+        .collect();
+    writes[0].words[2 * first..2 * (first + parts.len())]
+        .par_chunks_mut(2)
+        .zip(parts)
+        .for_each(|(out, (id, at, x))| block(id, at as u32, x, out));
 }
 
 /// The whole digest from the sums of all blocks of all tensors.

@@ -1,10 +1,11 @@
 //! The char-level GPT: pre-norm blocks, causal attention, exact GELU, tied head, no biases.
 
 use crate::dtype::DType;
-use crate::graph::{Graph, Program, Tx, Type};
+use crate::graph::{Graph, NodeId, Program, Tx, Type};
 use crate::kernels::histogram::BINS;
 use crate::kernels::optim::HYPER;
 use crate::kernels::rng::Stream;
+use crate::ops::digest::blocks as digest_blocks;
 use crate::ops::{AdamPart, Op};
 use crate::passes::autocast::{Policy, autocast};
 use crate::passes::grad::grad;
@@ -39,9 +40,14 @@ pub struct TrainOptions {
     pub dump_grads: bool,
     /// Whether the magnitudes of every gradient are counted, by the input `edges`.
     pub histogram: bool,
+    /// Whether weights and moments are digested after the update, into the state [`DIGEST_STATE`].
+    pub digest: bool,
     /// Precision.
     pub policy: Policy,
 }
+
+/// The state that holds the digests' sums: of all weights and moments, block after block.
+pub const DIGEST_STATE: &str = "digest.sums";
 
 /// How a weight starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,7 +223,7 @@ impl CharGpt {
                 .histogram
                 .then(|| g.input("edges", Type::f32(&[BINS + 1])));
             let hyper = g.input("hyper", Type::f32(&[HYPER]));
-            let mut updates = Vec::new();
+            let (mut updates, mut updated) = (Vec::new(), Vec::new());
             for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
                 let moment =
                     |name: String| g.state(&name, Type::new(&weight.dims, o.policy.storage));
@@ -226,10 +232,9 @@ impl CharGpt {
                     let Op::State(index) = state.node().op else {
                         unreachable!("declared as a state")
                     };
-                    updates.push((
-                        index,
-                        w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]).id,
-                    ));
+                    let new = w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]);
+                    updates.push((index, new.id));
+                    updated.push(new);
                 }
                 if let Some(edges) = edges {
                     let counts = grad.f32().op(Op::Histogram, &[edges]);
@@ -238,6 +243,9 @@ impl CharGpt {
                 if o.dump_grads {
                     outputs.push((format!("grad.{}", weight.name), grad.id));
                 }
+            }
+            if o.digest {
+                updates.push(digest(g, &updated));
             }
             (outputs, updates)
         };
@@ -263,23 +271,35 @@ impl CharGpt {
         }
     }
 
-    /// The program that digests all weights and moments: one output for each, by name.
+    /// The program that digests all weights and moments into the state [`DIGEST_STATE`].
     pub fn digest_program(&self, policy: &Policy) -> Program {
         let graph = Graph::new();
-        let mut outputs = Vec::new();
-        for w in self.weights() {
-            for name in w.states() {
-                let x = graph.state(&name, Type::new(&w.dims, policy.storage));
-                let id = x.op(Op::Digest(outputs.len() as u32), &[]).id;
-                outputs.push((name, id));
+        let update = {
+            let mut tensors = Vec::new();
+            for w in self.weights() {
+                let ty = Type::new(&w.dims, policy.storage);
+                tensors.extend(w.states().map(|name| graph.state(&name, ty)));
             }
-        }
+            digest(&graph, &tensors)
+        };
         Program {
             graph,
-            outputs,
-            updates: vec![],
+            outputs: vec![],
+            updates: vec![update],
         }
     }
+}
+
+/// The update of the digests' state.
+fn digest(g: &Graph, tensors: &[Tx]) -> (u32, NodeId) {
+    let blocks = tensors.iter().map(|x| digest_blocks(x.ty())).sum();
+    let sums = g.state(DIGEST_STATE, Type::new(&[blocks, 2], DType::U32));
+    let Op::State(index) = sums.node().op else {
+        unreachable!("declared as a state")
+    };
+    let mut src = vec![sums.id];
+    src.extend(tensors.iter().map(|x| x.id));
+    (index, g.add(Op::Digest, &src))
 }
 
 fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {

@@ -2,6 +2,10 @@
 //! run in portable mode, [`check`] runs the same steps on several devices and finds the first difference
 //! ([`diverge`]), and a [`certificate`] carries a run's digests to another machine.
 
+pub mod certificate;
+pub mod check;
+pub mod course;
+pub mod diverge;
 pub mod passport;
 pub mod probe;
 

@@ -103,8 +103,8 @@ pub enum Op {
     AttentionGrad(u32),
     /// (w, m, v, g, hyper[8], scale[1], norm[1]) -> one of AdamW's results.
     AdamW(AdamPart),
-    /// (x) -> digest of a tensor with this id.
-    Digest(u32),
+    /// (sums, x...) -> digests of tensors, with ids from 0 on.
+    Digest,
     /// (x, edges) -> counts of magnitudes by range.
     Histogram,
 }
@@ -183,7 +183,7 @@ pub fn def(op: &Op) -> &'static OpDef {
         Op::AttentionLse(_) => &attention::ATTENTION_LSE,
         Op::AttentionGrad(_) => &attention::ATTENTION_GRAD,
         Op::AdamW(_) => &optim::ADAMW,
-        Op::Digest(_) => &digest::DIGEST,
+        Op::Digest => &digest::DIGEST,
         Op::Histogram => &histogram::HISTOGRAM,
     }
 }

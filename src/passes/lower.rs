@@ -59,7 +59,7 @@ pub fn lower(name: &str, p: &Program) -> Plan {
         .updates
         .iter()
         .map(|u| u.1)
-        .filter(|&id| matches!(p.graph.node(id).op, Op::AdamW(_)))
+        .filter(|&id| matches!(p.graph.node(id).op, Op::AdamW(_) | Op::Digest))
         .collect();
     for &id in &live {
         if !in_place.contains(&id) && !lw.bufs.contains_key(&id) {
@@ -106,9 +106,11 @@ impl<'g> Lower<'g> {
         let states = self.g.states();
         // Values that are themselves states are saved first, so that updates may swap states.
         let mut writes = Vec::new();
+        let mut digests = Vec::new();
         for &(s, id) in &p.updates {
             let node = self.g.node(id);
             match node.op {
+                Op::Digest => digests.push(node),
                 Op::AdamW(AdamPart::W) => self.adamw_in_place(p, &node),
                 Op::AdamW(_) => {}
                 _ => {
@@ -127,6 +129,24 @@ impl<'g> Lower<'g> {
             let to = self.state_buf(&leaf.name, leaf.ty);
             self.copy_to_buf(from, to, &leaf.name);
         }
+        // Of the states as they are now.
+        digests.iter().for_each(|node| self.digest_in_place(node));
+    }
+
+    fn digest_in_place(&mut self, node: &Node) {
+        let here = |&id: &NodeId| match self.g.node(id) {
+            // The optimizer has left its result in the state's own buffer.
+            Node {
+                op: Op::AdamW(part),
+                src,
+                ..
+            } => src[part as usize],
+            _ => id,
+        };
+        let tensors: Vec<NodeId> = node.src[1..].iter().map(here).collect();
+        let bufs: Vec<BufId> = tensors.iter().map(|&id| self.buf(id)).collect();
+        let out = self.buf(node.src[0]);
+        ops::digest::steps(self, &tensors, &bufs, out);
     }
 
     fn adamw_in_place(&mut self, p: &Program, node: &Node) {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::exec::{Executor, ProgramId, bytes};
 use crate::kernels::digest::combine;
 use crate::kernels::histogram::BINS;
-use crate::models::char_gpt::{CharGpt, TrainOptions};
+use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
 use crate::passes::compile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +49,7 @@ impl Programs {
             clip,
             dump_grads,
             histogram: false,
+            digest: false,
             policy,
         };
         let train = model.train_program(&options).map_err(Error::Internal)?;
@@ -313,13 +314,7 @@ impl Session {
     /// The device failed.
     pub fn digest(&mut self) -> Result<u64, Error> {
         self.exec.run(self.digest)?;
-        let mut words = Vec::new();
-        for w in self.model.weights() {
-            for name in w.states() {
-                words.extend(self.exec.read_output(self.digest, &name)?);
-            }
-        }
-        Ok(combine(words))
+        Ok(combine(self.exec.read_state(DIGEST_STATE)?))
     }
 
     /// The present weights.

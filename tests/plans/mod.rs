@@ -115,6 +115,7 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             clip: 1.0,
             dump_grads: true,
             histogram: true,
+            digest: true,
             policy,
         };
         let train = m.train_program(&o).expect("differentiable");

@@ -45,7 +45,7 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "random_bits" => flat("random_bits.wgsl", p.at(0).div_ceil(2)),
         "row_order" => one("row_order.wgsl", 32, p.at(1).div_ceil(32)),
         "histogram" => one("histogram.wgsl", 64, p.at(0).div_ceil(histogram::BLOCK)),
-        "digest" => one("digest.wgsl", 64, p.at(0).div_ceil(digest::BLOCK)),
+        "digest" => one("digest.wgsl", 64, digest::blocks(p)),
         "norm_fwd" => rows("norm_fwd.wgsl", p.at(0), options),
         "norm_stats" => rows("norm_stats.wgsl", p.at(0), options),
         "norm_dx" => rows("norm_dx.wgsl", p.at(0), options),

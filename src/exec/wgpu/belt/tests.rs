@@ -146,6 +146,7 @@ fn every_shader_stays_valid() {
         clip: 1.0,
         dump_grads: false,
         histogram: false,
+        digest: false,
         policy: FP32,
     };
     let train = model.train_program(&o).expect("differentiable");

@@ -1,0 +1,267 @@
+//! A course: the training steps that devices are compared on, and a runner that takes them on one device.
+
+use crate::config::{Scheme, Settings};
+use crate::data::batches::{Batches, gather};
+use crate::error::Error;
+use crate::exec::{ExecError, Executor, ProgramId, Watch};
+use crate::kernels::digest::{self, BLOCK};
+use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
+use crate::passes::compile;
+use crate::plan::Plan;
+use crate::train::run::Data;
+use crate::train::schedule::{hyper, lr_at};
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Inputs of the training program.
+pub type Inputs = [(&'static str, Vec<u32>); 3];
+
+/// The steps of one scheme's run.
+pub struct Course<'a> {
+    settings: &'a Settings,
+    data: &'a Data,
+    weights: &'a [(String, Vec<f32>)],
+    /// The scheme.
+    pub scheme: Scheme,
+    model: CharGpt,
+    /// The training program, digests included.
+    pub plan: Arc<Plan>,
+    batches: Batches,
+    /// Offsets of the batches drawn so far.
+    drawn: Vec<Vec<u32>>,
+}
+
+impl<'a> Course<'a> {
+    /// The course of a run's first steps.
+    ///
+    /// # Errors
+    /// A violated invariant of the program itself.
+    pub fn new(
+        settings: &'a Settings,
+        data: &'a Data,
+        weights: &'a [(String, Vec<f32>)],
+        scheme: Scheme,
+    ) -> Result<Course<'a>, Error> {
+        let model = settings.model(data.text.vocab.len());
+        let options = TrainOptions {
+            batch: settings.batch,
+            clip: settings.clip as f32,
+            dump_grads: false,
+            histogram: false,
+            digest: true,
+            policy: scheme.policy(),
+        };
+        let program = model.train_program(&options).map_err(Error::Internal)?;
+        let plan = compile("train", program).map_err(Error::Internal)?;
+        Ok(Course {
+            settings,
+            data,
+            weights,
+            scheme,
+            model,
+            plan: Arc::new(plan),
+            batches: data.batches(settings),
+            drawn: vec![],
+        })
+    }
+
+    fn offsets(&mut self, step: usize) -> &[u32] {
+        while self.drawn.len() < step {
+            self.drawn.push(self.batches.next_offsets());
+        }
+        &self.drawn[step - 1]
+    }
+
+    /// What the training program reads at a step, from 1.
+    pub fn inputs(&mut self, step: usize) -> Inputs {
+        let (block, s) = (self.settings.block, self.settings);
+        let data = self.data;
+        let (idx, target) = gather(&data.text.train, self.offsets(step), block);
+        let scalars = hyper(s, lr_at(s, step - 1), step as u64);
+        let hyper = scalars.iter().map(|x| x.to_bits()).collect();
+        [("idx", idx), ("target", target), ("hyper", hyper)]
+    }
+
+    /// SHA-256 of the places of the first `steps` batches in the text.
+    pub fn batches_hash(&mut self, steps: usize) -> String {
+        let mut sha = Sha256::new();
+        for step in 1..=steps {
+            let offsets = self.offsets(step);
+            sha.update((offsets.len() as u64).to_le_bytes());
+            offsets.iter().for_each(|o| sha.update(o.to_le_bytes()));
+        }
+        hex(&sha.finalize())
+    }
+
+    /// Names of the states that digests cover, in their order.
+    pub fn tensors(&self) -> Vec<String> {
+        let weights = self.model.weights();
+        weights.iter().flat_map(|w| w.states()).collect()
+    }
+
+    /// The words of each tensor's digest in the digest state.
+    fn ranges(&self) -> Vec<Range<usize>> {
+        let dtype = self.scheme.policy().storage;
+        let mut at = 0;
+        let weights = self.model.weights();
+        let each = weights.iter().flat_map(|w| {
+            let words = crate::shape::Shape::new(&w.dims).words(dtype);
+            [2 * words.div_ceil(BLOCK); 3]
+        });
+        each.map(|n| {
+            at += n;
+            at - n..at
+        })
+        .collect()
+    }
+}
+
+/// SHA-256 of initial weights: names and bits.
+pub fn weights_hash(weights: &[(String, Vec<f32>)]) -> String {
+    let mut sha = Sha256::new();
+    for (name, data) in weights {
+        for n in [name.len(), data.len()] {
+            sha.update((n as u64).to_le_bytes());
+        }
+        sha.update(name);
+        data.iter()
+            .for_each(|x| sha.update(x.to_bits().to_le_bytes()));
+    }
+    hex(&sha.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Weights and moments at one point of a course.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// Steps taken.
+    pub at: usize,
+    states: Vec<(String, Vec<u32>)>,
+}
+
+impl Snapshot {
+    /// From named words.
+    pub fn new(at: usize, states: Vec<(String, Vec<u32>)>) -> Snapshot {
+        Snapshot { at, states }
+    }
+}
+
+/// A device on its way along a course.
+pub struct Runner {
+    exec: Box<dyn Executor>,
+    program: ProgramId,
+    /// Steps taken.
+    pub at: usize,
+    /// Loss of the last step.
+    pub loss: f32,
+}
+
+impl Runner {
+    /// Loads the program and writes the initial weights; moments start at zero.
+    ///
+    /// # Errors
+    /// The device cannot hold it.
+    pub fn start(mut exec: Box<dyn Executor>, course: &Course) -> Result<Runner, Error> {
+        let program = exec.load(course.plan.clone())?;
+        let storage = course.scheme.policy().storage;
+        for (w, (name, data)) in course.model.weights().iter().zip(course.weights) {
+            assert_eq!(w.name, *name, "weights come in the model's order");
+            let words = storage.pack(w.row(), data);
+            exec.write_state(name, &words)?;
+            let zeros = vec![0; words.len()];
+            exec.write_state(&w.m(), &zeros)?;
+            exec.write_state(&w.v(), &zeros)?;
+        }
+        Ok(Runner {
+            exec,
+            program,
+            at: 0,
+            loss: f32::NAN,
+        })
+    }
+
+    fn feed(&mut self, course: &mut Course) -> Result<(), ExecError> {
+        for (name, words) in course.inputs(self.at + 1) {
+            self.exec.write_input(self.program, name, &words)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next step.
+    ///
+    /// # Errors
+    /// The device failed, or the loss is no number.
+    pub fn step(&mut self, course: &mut Course) -> Result<(), Error> {
+        self.feed(course)?;
+        self.exec.run(self.program)?;
+        self.at += 1;
+        let words = self.exec.read_output(self.program, "loss")?;
+        self.loss = f32::from_bits(words[0]);
+        if self.loss.is_finite() {
+            return Ok(());
+        }
+        Err(Error::NonFinite {
+            scheme: course.scheme.name().into(),
+            step: self.at,
+            what: "the loss is no finite number, and such values are outside what devices agree on"
+                .into(),
+        })
+    }
+
+    /// Takes the next step under a watch.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn trace(&mut self, course: &mut Course, watch: &mut Watch) -> Result<(), Error> {
+        self.feed(course)?;
+        self.exec.trace(self.program, watch)?;
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Digests of all tensors after the last step, in the order of [`Course::tensors`].
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn digests(&mut self, course: &Course) -> Result<Vec<u64>, Error> {
+        let words = self.exec.read_state(DIGEST_STATE)?;
+        let each = course.ranges().into_iter();
+        Ok(each
+            .map(|r| digest::combine(words[r].iter().copied()))
+            .collect())
+    }
+
+    /// The weights and moments.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn snapshot(&mut self, course: &Course) -> Result<Snapshot, Error> {
+        let mut states = Vec::new();
+        for name in course.tensors() {
+            let words = self.exec.read_state(&name)?;
+            states.push((name, words));
+        }
+        Ok(Snapshot::new(self.at, states))
+    }
+
+    /// Goes to a snapshot's point.
+    ///
+    /// # Errors
+    /// The device failed, or the snapshot is of another model.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        for (name, words) in &snapshot.states {
+            self.exec.write_state(name, words)?;
+        }
+        self.at = snapshot.at;
+        Ok(())
+    }
+}
+
+/// One digest of all tensors from theirs: what `train` prints.
+pub fn whole(digests: &[u64]) -> u64 {
+    digest::combine(digests.iter().flat_map(|d| [(d >> 32) as u32, *d as u32]))
+}
