@@ -57,10 +57,7 @@ fn max_w(a: Wide, b: Wide) -> Wide {
     return select(b, a, a > b);
 }
 
-// One step of an accumulator.
-fn fold_w(acc: Wide, a: Wide, b: f32) -> Wide {
-    return acc + fence_w(a * b);
-}
+//#include lib/fold_wide.wgsl
 
 // One of q, k, v (0, 1, 2) of one head.
 struct Head {

@@ -1,4 +1,5 @@
 //#include lib/fence.wgsl
+//#include lib/fold.wgsl
 // What the variants of the matrix product share: c[z, m, n] = a[z] * b[z], z over batches or, in a
 // chunked product, over chunks of k. TA and TB: the operand is stored transposed, a[k, m] and b[n, k].
 //
@@ -74,11 +75,6 @@ fn a_at(i: u32) -> f32 {
 
 fn b_at(i: u32) -> f32 {
     return floor_to(ld_b(i), OPERAND_FLOOR);
-}
-
-// One step of four accumulators.
-fn fold(acc: vec4<f32>, a: f32, b: vec4<f32>) -> vec4<f32> {
-    return acc + fence4(vec4<f32>(a) * b);
 }
 
 fn store4(z: u32, row: u32, col: u32, v: vec4<f32>) {

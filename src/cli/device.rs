@@ -4,7 +4,7 @@ use super::{Backend, Global};
 use crate::error::{Error, usage};
 use crate::exec::cpu::Cpu;
 use crate::exec::wgpu::adapter::{Choice, choose};
-use crate::exec::wgpu::{Tuning, Wgpu, adapter};
+use crate::exec::wgpu::{Wgpu, adapter};
 use crate::exec::{DeviceInfo, Executor};
 use crate::numerics::Numerics;
 use crate::numerics::passport::{self, Passport};
@@ -87,7 +87,7 @@ impl Device {
     pub fn open(&self, numerics: Numerics) -> Result<Box<dyn Executor>, Error> {
         Ok(match &self.choice {
             Choice::Cpu { .. } => Box::new(Cpu::new(self.threads)?.with_numerics(numerics)),
-            Choice::Gpu { found, .. } => Box::new(Wgpu::new(found, Tuning::of(numerics))?),
+            Choice::Gpu { found, .. } => Box::new(Wgpu::open(found, numerics)?),
         })
     }
 

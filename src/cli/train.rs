@@ -285,7 +285,7 @@ pub(super) fn numerics_line(n: Numerics, info: &DeviceInfo, passport: Option<&Pa
         (Numerics::Fast, _) if info.backend == "cpu" => {
             "fast: the same as portable on this executor".into()
         }
-        (Numerics::Fast, _) => "fast: this device's own bits, without fence and belt".into(),
+        (Numerics::Fast, _) => "fast: this device's own bits, with its fused multiply-add".into(),
     }
 }
 

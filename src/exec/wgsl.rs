@@ -19,6 +19,8 @@ use crate::plan::{Plan, Step};
 pub struct Options {
     /// Fences hold. Without them results differ from device to device: for measurement only.
     pub fence: bool,
+    /// Matrix products and attention use the device's fused multiply-add: fast numerics.
+    pub fused: bool,
     /// Variants for devices that run on a CPU: no barriers, more work an invocation.
     pub software: bool,
 }

@@ -32,25 +32,14 @@ use std::time::Instant;
 use submit::Launch;
 use timer::Timer;
 
-/// What keeps a driver from fusing multiplies with adds. Both are on by default; fast numerics and
-/// measurements switch them off, at the price of the bits.
+/// What keeps a driver from fusing multiplies with adds. Both are on by default; a measurement may
+/// switch them off, at the price of the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
     /// `NoContraction` on every float sum and product, where the device takes SPIR-V.
     pub belt: bool,
     /// The fence in the shaders.
     pub fence: bool,
-}
-
-impl Tuning {
-    /// What a grade of numerics needs.
-    pub fn of(numerics: Numerics) -> Tuning {
-        let on = numerics == Numerics::Portable;
-        Tuning {
-            belt: on,
-            fence: on,
-        }
-    }
 }
 
 impl Default for Tuning {
@@ -118,6 +107,7 @@ impl Wgpu {
             belt: tuning.belt && vulkan && features.contains(wgpu::Features::PASSTHROUGH_SHADERS),
             options: Options {
                 fence: tuning.fence,
+                fused: false,
                 software: found.software,
             },
             device,
@@ -137,6 +127,23 @@ impl Wgpu {
             lose_at: None,
             overrun: None,
         })
+    }
+
+    /// Opens a device for a grade of numerics. The fast one has no belt, and fused multiply-adds in matrix
+    /// products and attention. It keeps the fences elsewhere: without them compilers cancel
+    /// `(x + C) - C`, and `exp` is not a function of other bits but a wrong one.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    pub fn open(found: &Found, numerics: Numerics) -> Result<Wgpu, ExecError> {
+        let fast = numerics == Numerics::Fast;
+        let tuning = Tuning {
+            belt: !fast,
+            fence: true,
+        };
+        let mut gpu = Wgpu::new(found, tuning)?;
+        gpu.options.fused = fast;
+        Ok(gpu)
     }
 
     /// For tests: gives every buffer of the plans loaded from now on an allocation of its own with

@@ -63,6 +63,11 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "probe_workgroup" => one("probe/workgroup.wgsl", 64, 2 * p.at(0)),
         name => panic!("kernel {name} has no shader"),
     };
+    if options.fused {
+        v.swaps.push(("lib/fold.wgsl", "lib/fold_fast.wgsl"));
+        v.swaps
+            .push(("lib/fold_wide.wgsl", "lib/fold_wide_fast.wgsl"));
+    }
     if !options.fence {
         v.swaps.push(("lib/zero.wgsl", "lib/zero_off.wgsl"));
     }

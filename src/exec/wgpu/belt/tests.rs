@@ -172,7 +172,15 @@ fn every_shader_stays_valid() {
         for step in &plan.steps {
             for software in [false, true] {
                 let fence = true;
-                let shader = wgsl::shader(step, plan, wgsl::Options { fence, software });
+                let shader = wgsl::shader(
+                    step,
+                    plan,
+                    wgsl::Options {
+                        fence,
+                        fused: false,
+                        software,
+                    },
+                );
                 let key = Key::new(&shader, step);
                 if !seen.insert(key.clone()) {
                     continue;
