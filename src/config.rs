@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// A precision scheme.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
     /// Everything in binary32.
@@ -82,7 +82,8 @@ impl Preset {
 }
 
 /// `[fp16]`: loss scaling.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fp16 {
     /// First loss scale.
     pub init_scale: f64,
@@ -91,7 +92,8 @@ pub struct Fp16 {
 }
 
 /// `[ledger]`: what is measured when.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LedgerSettings {
     /// Steps between counts of swallowed updates.
     pub swallow_interval: u64,
@@ -100,7 +102,8 @@ pub struct LedgerSettings {
 }
 
 /// Everything that a run depends on.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Name for the output folder: the preset, or the config file's.
     pub name: String,
