@@ -65,7 +65,7 @@ fn compare(course: &mut Course, a: Entry, b: Entry, steps: usize, every: usize) 
         every,
         tensors: 10,
     };
-    check::check(course, &[a, b], extent, &|_| None, &mut Silent).expect("both work")
+    check::check(course, &[a, b], extent, None, &|_| None, &mut Silent).expect("both work")
 }
 
 fn element(o: &Outcome) -> &Element {
@@ -445,4 +445,84 @@ fn refuses(dir: &Path, args: &str, what: &str, case: &str) {
     assert_eq!(o.status.code(), Some(2), "{case}: {}{text}", stdout(&o));
     assert_eq!(text.lines().count(), 1, "{case}: {text}");
     assert!(text.contains(what), "{case}: {text}");
+}
+
+/// A window of a certificate's run from a checkpoint; and a run in two processes, on other threads, has
+/// the digests of the unbroken one.
+#[test]
+fn a_window_is_replayed_from_a_checkpoint() {
+    let dir = fresh("check-replay");
+    let tiny = "--preset tiny --batch 2 --schemes fp32,bf16";
+    let o = run(
+        &dir,
+        &format!("check --on cpu {tiny} --steps 12 --record c.json"),
+    );
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let train = format!("train --backend cpu {tiny} --checkpoint-every 4 --outdir out");
+    let o = run(&dir, &format!("{train} --stop-after 5 --threads 1"));
+    assert!(o.status.success(), "{}", stderr(&o));
+    let o = run(
+        &dir,
+        "train --backend cpu --resume out --stop-after 12 --threads 3",
+    );
+    assert!(o.status.success(), "{}", stderr(&o));
+    let ended = stdout(&o);
+    let c: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("c.json")).expect("read")).expect("JSON");
+    for r in c["runs"].as_array().expect("runs") {
+        let last = r["digests"][11][1].as_str().expect("a digest");
+        assert!(ended.contains(last), "{last}: {ended}");
+    }
+    let replay = "replay --on cpu:1,cpu:2 --against c.json --run out";
+    for window in ["--from 4 --steps 8", "--from 8 --steps 1 --schemes bf16"] {
+        let o = run(&dir, &format!("{replay} {window}"));
+        assert_eq!(o.status.code(), Some(0), "{}{}", stdout(&o), stderr(&o));
+        assert!(stdout(&o).ends_with("equal: every bit\n"), "{}", stdout(&o));
+    }
+    // A certificate that says otherwise within the window, and before it.
+    edit(&dir, "c.json", "bad.json", |c| {
+        c["runs"][0]["digests"][9][1] = "0123456789abcdef".into();
+    });
+    let bad = "replay --on cpu --against bad.json --run out";
+    let o = run(&dir, &format!("{bad} --from 8 --steps 4"));
+    assert_eq!(o.status.code(), Some(1), "{}{}", stdout(&o), stderr(&o));
+    assert!(
+        stdout(&o).contains("differs from the certificate at step 10"),
+        "{}",
+        stdout(&o)
+    );
+    edit(&dir, "c.json", "bad.json", |c| {
+        c["runs"][0]["digests"][7][1] = "0123456789abcdef".into();
+    });
+    refuses(
+        &dir,
+        &format!("{bad} --from 8 --steps 4"),
+        "went another way",
+        "before",
+    );
+    refuses(
+        &dir,
+        &format!("{replay} --from 8 --steps 5"),
+        "has 12 steps",
+        "too far",
+    );
+    refuses(
+        &dir,
+        &format!("{replay} --from 3 --steps 2"),
+        "no checkpoint of step 3",
+        "no point",
+    );
+    refuses(
+        &dir,
+        "replay --against c.json --run none --from 4 --steps 2",
+        "none",
+        "no run",
+    );
+    let o = run(
+        &dir,
+        "train --backend cpu --preset tiny --batch 3 --schemes fp32,bf16 --checkpoint-every 4 --outdir other --stop-after 4",
+    );
+    assert!(o.status.success(), "{}", stderr(&o));
+    let other = "replay --on cpu --against c.json --run other --from 4 --steps 2";
+    refuses(&dir, other, "batch is 2 there and 3 here", "another run");
 }

@@ -2,14 +2,15 @@
 
 use super::Global;
 use super::device::Device;
-use super::train::{STOP, TrainArgs, catch_signals};
+use super::terminal::{catch_signals, interrupted};
+use super::train::TrainArgs;
 use crate::config::{Preset, Settings};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::exec::cpu::{Cpu, free_memory};
 use crate::numerics::certificate::{Certificate, SchemeRun};
-use crate::numerics::check::{self, Divergence, Entry, Extent, Outcome, Watcher};
-use crate::numerics::course::Course;
+use crate::numerics::check::{self, Divergence, Entry, Extent, Watcher};
+use crate::numerics::course::{Course, Snapshot};
 use crate::numerics::diverge::Finding;
 use crate::numerics::passport::Passport;
 use crate::report::files;
@@ -20,7 +21,6 @@ use clap::Args;
 use indicatif::ProgressBar;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 /// Steps where none are asked for.
 const STEPS: usize = 20;
@@ -97,10 +97,12 @@ impl CheckArgs {
             ..TrainArgs::default()
         };
         let mut s = match certificate {
-            Some(c) if self.preset.is_none() && self.config.is_none() => flags.over(Settings {
-                schemes: recorded(c)?,
-                ..c.config.clone()
-            })?,
+            Some(c) if self.preset.is_none() && self.config.is_none() => {
+                flags.settings_over(Settings {
+                    schemes: recorded(c)?,
+                    ..c.config.clone()
+                })?
+            }
             _ => flags.settings(Preset::Tiny)?,
         };
         s.numerics = global.numerics.unwrap_or(s.numerics);
@@ -135,7 +137,7 @@ impl CheckArgs {
 }
 
 /// The schemes of a certificate.
-fn recorded(c: &Certificate) -> Result<Vec<crate::config::Scheme>, Error> {
+pub(super) fn recorded(c: &Certificate) -> Result<Vec<crate::config::Scheme>, Error> {
     c.runs
         .iter()
         .map(|r| crate::config::Scheme::parse(&r.scheme))
@@ -186,34 +188,36 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
     }
     let entries = entries(&devices, s.numerics);
     catch_signals()?;
-    let mut all = Schemes {
-        steps,
-        args,
+    let mut all = Comparison {
+        extent: Extent {
+            steps,
+            every: args.every as usize,
+            tensors: args.tensors_every as usize,
+        },
         certificate: certificate.as_ref(),
         entries: &entries,
         runs: vec![],
-        batches: String::new(),
         equal: true,
         stopped: false,
     };
+    let mut batches = String::new();
     for &scheme in &s.schemes {
         let mut course = Course::new(&s, &data, &weights, scheme)?;
-        if all.batches.is_empty() {
+        if batches.is_empty() {
             // A certificate's hash is of all its steps.
             let covered = certificate.as_ref().map_or(steps, |c| c.steps);
-            all.batches = course.batches_hash(covered);
+            batches = course.batches_hash(covered);
             if let Some(c) = &certificate {
-                c.same_inputs(&data, &weights, &all.batches)?;
+                c.same_inputs(&data, &weights, &batches)?;
             }
         }
-        all.one(&mut course)?;
+        all.scheme(&mut course, None)?;
         if all.stopped {
             println!("\nstopped; nothing was written");
             return Ok(130);
         }
     }
-    let equal = all.equal;
-    let (runs, batches) = (all.runs, all.batches);
+    let (equal, runs) = (all.equal, all.runs);
     println!(
         "\n{}",
         if equal {
@@ -235,7 +239,7 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
     Ok(if equal { 0 } else { 1 })
 }
 
-fn entries<'a>(devices: &'a [(String, Device)], numerics: Numerics) -> Vec<Entry<'a>> {
+pub(super) fn entries<'a>(devices: &'a [(String, Device)], numerics: Numerics) -> Vec<Entry<'a>> {
     let each = devices.iter().map(|(label, device)| Entry {
         label: label.clone(),
         open: Box::new(move || device.open(numerics)),
@@ -244,7 +248,7 @@ fn entries<'a>(devices: &'a [(String, Device)], numerics: Numerics) -> Vec<Entry
 }
 
 /// A device in a line.
-fn about(device: &Device, passport: Option<&Passport>) -> Result<String, Error> {
+pub(super) fn about(device: &Device, passport: Option<&Passport>) -> Result<String, Error> {
     let info = device.info()?;
     let threads = info
         .threads
@@ -253,30 +257,35 @@ fn about(device: &Device, passport: Option<&Passport>) -> Result<String, Error> 
     Ok(format!("{} ({}{threads}){probe}", info.name, info.driver))
 }
 
-/// The schemes of a check, one after the other.
-struct Schemes<'a> {
-    steps: usize,
-    args: &'a CheckArgs,
-    certificate: Option<&'a Certificate>,
-    entries: &'a [Entry<'a>],
-    runs: Vec<SchemeRun>,
-    batches: String,
-    equal: bool,
-    stopped: bool,
+/// A comparison, scheme by scheme.
+pub(super) struct Comparison<'a> {
+    /// How far and how often.
+    pub extent: Extent,
+    /// What the first device is held against.
+    pub certificate: Option<&'a Certificate>,
+    /// The devices.
+    pub entries: &'a [Entry<'a>],
+    /// What a certificate would hold.
+    pub runs: Vec<SchemeRun>,
+    /// Whether all was equal so far.
+    pub equal: bool,
+    /// Whether a person stopped it.
+    pub stopped: bool,
 }
 
-impl Schemes<'_> {
-    fn one(&mut self, course: &mut Course) -> Result<(), Error> {
+impl Comparison<'_> {
+    /// Compares one scheme's steps, from a snapshot on or from the first, and tells of a difference.
+    ///
+    /// # Errors
+    /// A device failed, or the certificate is of another plan.
+    pub fn scheme(&mut self, course: &mut Course, start: Option<&Snapshot>) -> Result<(), Error> {
         let recorded = self.certificate.map(|c| c.run_of(course)).transpose()?;
-        let extent = Extent {
-            steps: self.steps,
-            every: self.args.every as usize,
-            tensors: self.args.tensors_every as usize,
-        };
         let labels: Vec<&str> = self.entries.iter().map(|e| e.label.as_str()).collect();
-        let mut view = Table::new(course.scheme.name(), &labels, self.steps);
+        let first = start.map_or(1, |s| s.at + 1);
+        let mut view = Table::new(course.scheme.name(), &labels, first, self.extent.steps);
         let expected = |step: usize| recorded.and_then(|r| r.digest(step));
-        let outcome = check::check(course, self.entries, extent, &expected, &mut view);
+        let (entries, extent) = (self.entries, self.extent);
+        let outcome = check::check(course, entries, extent, start, &expected, &mut view);
         view.finish();
         let outcome = outcome?;
         self.stopped = outcome.stopped;
@@ -285,16 +294,12 @@ impl Schemes<'_> {
             self.tell(d);
         } else if let (Some(found), Some(r)) = (outcome.unexpected, recorded) {
             self.equal = false;
-            self.narrow(course, r, found)?;
+            self.narrow(course, r, start, found)?;
         }
-        self.record(course, &outcome);
+        if self.certificate.is_none() {
+            self.runs.push(SchemeRun::new(course, &outcome));
+        }
         Ok(())
-    }
-
-    fn record(&mut self, course: &Course, outcome: &Outcome) {
-        if self.args.record.is_some() {
-            self.runs.push(SchemeRun::new(course, outcome));
-        }
     }
 
     fn tell(&self, d: &Divergence) {
@@ -309,6 +314,7 @@ impl Schemes<'_> {
         &self,
         course: &mut Course,
         r: &SchemeRun,
+        start: Option<&Snapshot>,
         (step, have, want): (usize, u64, u64),
     ) -> Result<(), Error> {
         let entry = &self.entries[0];
@@ -317,7 +323,7 @@ impl Schemes<'_> {
             entry.label
         );
         if let Some(at) = r.recorded_from(step) {
-            let digests = check::digests_at(course, entry, at)?;
+            let digests = check::digests_at(course, entry, start, at)?;
             let names = r.differing(at, &digests).unwrap_or_default();
             println!(
                 "at step {at}, {} of {} tensors differ; the first: {}",
@@ -330,10 +336,10 @@ impl Schemes<'_> {
             label: "cpu".into(),
             open: Box::new(|| Ok(Box::new(Cpu::new(None)?))),
         };
-        let here = crate::numerics::course::whole(&check::digests_at(course, &cpu, step)?);
+        let here = crate::numerics::course::whole(&check::digests_at(course, &cpu, start, step)?);
         if here == want && here != have {
             println!("the CPU executor here agrees with it; against that, the first difference:");
-            tell(&check::search(course, [&cpu, entry], step)?);
+            tell(&check::search(course, [&cpu, entry], start, step)?);
         }
         Ok(())
     }
@@ -351,13 +357,14 @@ fn tell(finding: &Finding) {
 /// The table of digests as it grows.
 struct Table {
     scheme: &'static str,
+    first: usize,
     steps: usize,
     width: usize,
     bar: Option<ProgressBar>,
 }
 
 impl Table {
-    fn new(scheme: &'static str, labels: &[&str], steps: usize) -> Table {
+    fn new(scheme: &'static str, labels: &[&str], first: usize, steps: usize) -> Table {
         let width = labels.iter().map(|l| l.len()).max().unwrap_or(0).max(16);
         let mut head = format!("\n{scheme:<6} {:>6}", "step");
         for l in labels {
@@ -369,6 +376,7 @@ impl Table {
             .then(|| ProgressBar::new(steps as u64));
         Table {
             scheme,
+            first,
             steps,
             width,
             bar,
@@ -398,8 +406,8 @@ impl Watcher for Table {
     }
 
     fn compared(&mut self, step: usize, digests: &[u64], equal: bool) {
-        let every = self.steps.div_ceil(ROWS);
-        if equal && step != 1 && step != self.steps && !step.is_multiple_of(every) {
+        let every = (self.steps + 1 - self.first).div_ceil(ROWS);
+        if equal && step != self.first && step != self.steps && !step.is_multiple_of(every) {
             return;
         }
         let mut row = format!("{:<6} {step:>6}", self.scheme);
@@ -418,6 +426,6 @@ impl Watcher for Table {
     }
 
     fn stopped(&self) -> bool {
-        STOP.load(Ordering::SeqCst)
+        interrupted()
     }
 }

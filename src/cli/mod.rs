@@ -2,8 +2,13 @@
 
 pub mod adapters;
 pub mod check;
+pub mod checkpoints;
 pub mod device;
+pub mod inspect;
+pub mod job;
 pub mod probe;
+pub mod replay;
+pub mod terminal;
 pub mod train;
 
 use crate::error::Error;
@@ -38,6 +43,8 @@ Examples:
   isobit adapters                            which devices there are
   isobit probe --on all                      what they do with numbers
   isobit check --on cpu,vulkan --steps 20    the same steps there, compared bit for bit
+  isobit train --resume results/tiny-cpu     go on with a run that was stopped, bit for bit
+  isobit inspect results/tiny-cpu/checkpoints/fp32    what a checkpoint holds
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -84,8 +91,12 @@ enum Command {
     Adapters,
     /// Take the same training steps on several devices and compare every bit.
     Check(Box<check::CheckArgs>),
+    /// Run a window of a certificate's run again, from a checkpoint.
+    Replay(replay::ReplayArgs),
     /// Establish what a device does with numbers, and whether portable runs are allowed there.
     Probe(probe::ProbeArgs),
+    /// Show what a checkpoint or any safetensors file holds.
+    Inspect(inspect::InspectArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -99,7 +110,9 @@ pub fn main() -> i32 {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Check(args) => check::check(&cli.global, &args),
+        Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
+        Command::Inspect(args) => inspect::inspect(&args),
     };
     match result {
         Ok(code) => code,
@@ -109,7 +122,9 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "adapters", "check", "probe", "help"];
+    let commands = [
+        "train", "adapters", "check", "inspect", "probe", "replay", "help",
+    ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];
     let mut i = 1;

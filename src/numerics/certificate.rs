@@ -82,6 +82,11 @@ pub struct Certificate {
     pub runs: Vec<SchemeRun>,
 }
 
+/// The beginning of a hash.
+fn short(hash: &str) -> String {
+    hash.chars().take(16).collect()
+}
+
 fn hex(d: u64) -> String {
     format!("{d:016x}")
 }
@@ -275,17 +280,7 @@ impl Certificate {
         weights: &[(String, Vec<f32>)],
         batches: &str,
     ) -> Result<(), Error> {
-        let short = |h: &str| h.chars().take(16).collect::<String>();
-        let (theirs, mine) = (&self.text, &data.text);
-        if theirs.sha256 != mine.sha256 {
-            return usage(format!(
-                "the certificate's text is {} (SHA-256 {}…), this one is {} ({}…); give it with --data",
-                theirs.name,
-                short(&theirs.sha256),
-                mine.name,
-                short(&mine.sha256)
-            ));
-        }
+        self.same_text(data)?;
         let hash = weights_hash(weights);
         if self.weights != hash {
             return usage(format!(
@@ -294,14 +289,41 @@ impl Certificate {
                 short(&hash)
             ));
         }
-        if self.batches != batches {
-            return usage(format!(
-                "the certificate's batches have SHA-256 {}…, these {}…; name its config file, whose train_offsets they come from",
-                short(&self.batches),
-                short(batches)
-            ));
+        self.same_batches(batches)
+    }
+
+    /// Fails unless text and batches are the certificate's.
+    ///
+    /// # Errors
+    /// What differs and how to give it.
+    pub fn same_data(&self, data: &Data, batches: &str) -> Result<(), Error> {
+        self.same_text(data)?;
+        self.same_batches(batches)
+    }
+
+    fn same_text(&self, data: &Data) -> Result<(), Error> {
+        let (theirs, mine) = (&self.text, &data.text);
+        if theirs.sha256 == mine.sha256 {
+            return Ok(());
         }
-        Ok(())
+        usage(format!(
+            "the certificate's text is {} (SHA-256 {}…), this one is {} ({}…); give it with --data",
+            theirs.name,
+            short(&theirs.sha256),
+            mine.name,
+            short(&mine.sha256)
+        ))
+    }
+
+    fn same_batches(&self, batches: &str) -> Result<(), Error> {
+        if self.batches == batches {
+            return Ok(());
+        }
+        usage(format!(
+            "the certificate's batches have SHA-256 {}…, these {}…; name its config file, whose train_offsets they come from",
+            short(&self.batches),
+            short(batches)
+        ))
     }
 
     /// The recorded run of a scheme, if its plan is this build's.

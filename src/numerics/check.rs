@@ -1,6 +1,6 @@
 //! The same steps on several devices, compared by their digests after each step.
 
-use super::course::{Course, Runner, whole};
+use super::course::{Course, Runner, Snapshot, whole};
 use super::diverge::{self, Finding};
 use crate::error::Error;
 use crate::exec::Executor;
@@ -19,7 +19,7 @@ pub struct Entry<'a> {
 /// How far and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Steps.
+    /// The last step, counted from the run's first.
     pub steps: usize,
     /// Steps between comparisons.
     pub every: usize,
@@ -74,7 +74,7 @@ pub struct Outcome {
 
 /// Takes the steps on all devices in turn; stops at the first difference and finds where it comes from.
 /// The first device is the one that the others are held against; it is held against the digests that
-/// `expected` knows.
+/// `expected` knows. All begin at `start`, else at the initial weights.
 ///
 /// # Errors
 /// A device failed, or a loss is no number.
@@ -82,16 +82,17 @@ pub fn check(
     course: &mut Course,
     entries: &[Entry],
     extent: Extent,
+    start: Option<&Snapshot>,
     expected: &dyn Fn(usize) -> Option<u64>,
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, Error> {
     let mut runners = Vec::with_capacity(entries.len());
     for e in entries {
-        runners.push(Runner::start((e.open)()?, course)?);
+        runners.push(begin(course, e, start)?);
     }
     let mut out = Outcome::default();
     let mut equal_at = runners[0].snapshot(course)?;
-    for step in 1..=extent.steps {
+    for step in equal_at.at + 1..=extent.steps {
         for (r, e) in runners.iter_mut().zip(entries) {
             watcher.working(step, &e.label);
             r.step(course)?;
@@ -141,23 +142,42 @@ pub fn check(
     Ok(out)
 }
 
+/// A device at a snapshot, or at the initial weights.
+fn begin(course: &Course, e: &Entry, start: Option<&Snapshot>) -> Result<Runner, Error> {
+    let mut r = Runner::start((e.open)()?, course)?;
+    if let Some(s) = start {
+        r.restore(s)?;
+    }
+    Ok(r)
+}
+
 /// Finds the first difference of two devices that differ after a step.
 ///
 /// # Errors
 /// A device failed.
-pub fn search(course: &mut Course, entries: [&Entry; 2], step: usize) -> Result<Finding, Error> {
-    let mut a = Runner::start((entries[0].open)()?, course)?;
-    let mut b = Runner::start((entries[1].open)()?, course)?;
-    let start = a.snapshot(course)?;
-    diverge::first(course, &mut a, &mut b, &start, step)
+pub fn search(
+    course: &mut Course,
+    entries: [&Entry; 2],
+    start: Option<&Snapshot>,
+    step: usize,
+) -> Result<Finding, Error> {
+    let mut a = begin(course, entries[0], start)?;
+    let mut b = begin(course, entries[1], start)?;
+    let from = a.snapshot(course)?;
+    diverge::first(course, &mut a, &mut b, &from, step)
 }
 
 /// Digests of all tensors after a step on one device.
 ///
 /// # Errors
 /// A device failed.
-pub fn digests_at(course: &mut Course, entry: &Entry, step: usize) -> Result<Vec<u64>, Error> {
-    let mut r = Runner::start((entry.open)()?, course)?;
+pub fn digests_at(
+    course: &mut Course,
+    entry: &Entry,
+    start: Option<&Snapshot>,
+    step: usize,
+) -> Result<Vec<u64>, Error> {
+    let mut r = begin(course, entry, start)?;
     while r.at < step {
         r.step(course)?;
     }

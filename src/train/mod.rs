@@ -1,6 +1,8 @@
 //! Training: schedule, weights files, the session on an executor, and the run that fills the ledger.
 
+pub mod checkpoint;
 pub mod ledgers;
+pub mod progress;
 pub mod run;
 pub mod schedule;
 pub mod session;
