@@ -1,4 +1,5 @@
 //#include lib/fence.wgsl
+//#include lib/gemm_store.wgsl
 // What the variants of the matrix product share: c[z, m, n] = a[z] * b[z], z over batches or, in a
 // chunked product, over chunks of k. TA and TB: the operand is stored transposed, a[k, m] and b[n, k].
 //
@@ -79,23 +80,4 @@ fn b_at(i: u32) -> f32 {
 // One step of four accumulators.
 fn fold(acc: vec4<f32>, a: f32, b: vec4<f32>) -> vec4<f32> {
     return acc + fence4(vec4<f32>(a) * b);
-}
-
-fn store4(z: u32, row: u32, col: u32, v: vec4<f32>) {
-    if row >= P.m {
-        return;
-    }
-    let at = (z * P.m + row) * P.n + col;
-    if col < P.n {
-        st_c(at, v.x);
-    }
-    if col + 1u < P.n {
-        st_c(at + 1u, v.y);
-    }
-    if col + 2u < P.n {
-        st_c(at + 2u, v.z);
-    }
-    if col + 3u < P.n {
-        st_c(at + 3u, v.w);
-    }
 }

@@ -190,14 +190,42 @@ impl ViewMut<'_> {
     }
 }
 
+/// Whether a kernel takes in a pointwise expression, so that a value need not pass through memory. The
+/// step then carries it in [`Params::expr`]; its operands stand last among the reads, and (div, len) for
+/// each of them last among the uniform words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Host {
+    /// It does not.
+    No,
+    /// Each element that it writes to its first output is the expression's first input, and the result is
+    /// written in its stead, in any float type.
+    Epilogue,
+    /// The expression's result stands in for each element of its one operand; there are as many as the
+    /// first three uniform words multiply to.
+    Prologue,
+}
+
 /// A kernel: one entry of [`ALL`].
 pub struct KernelDef {
     /// Unique name; its shader is `shaders/<name>.wgsl`.
     pub name: &'static str,
     /// Its buffers, those read first; for a pointwise kernel the inputs' number varies.
     pub bindings: &'static [Binding],
+    /// Whether it hosts an expression.
+    pub host: Host,
     /// The Rust twin: reads and writes in the order of `bindings`.
     pub cpu: fn(&Params, &[View], &mut [ViewMut]),
+}
+
+impl KernelDef {
+    /// Its own operands, where `hosting` an expression: those of a prologue stand in the expression.
+    pub fn own_reads(&self, hosting: bool) -> usize {
+        if hosting && self.host != Host::Epilogue {
+            return 0;
+        }
+        let reads = |b: &&Binding| b.access == Access::Read;
+        self.bindings.iter().filter(reads).count()
+    }
 }
 
 impl std::fmt::Debug for KernelDef {

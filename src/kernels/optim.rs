@@ -2,7 +2,7 @@
 //! the square root and after the bias correction.
 
 use super::math::{div, ftz, sqrt};
-use super::{KernelDef, Params, View, ViewMut, read, update};
+use super::{Host, KernelDef, Params, View, ViewMut, read, update};
 use crate::dtype::DType;
 use rayon::prelude::*;
 
@@ -24,6 +24,7 @@ pub static ADAMW: KernelDef = KernelDef {
         update("m"),
         update("v"),
     ],
+    host: Host::No,
     cpu: adamw,
 };
 

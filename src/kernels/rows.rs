@@ -3,7 +3,7 @@
 
 use super::lanes::{max, sum};
 use super::math::{div, exp, ftz, log, rsqrt};
-use super::{KernelDef, Params, View, ViewMut, read, read_u32, write};
+use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, write};
 use rayon::prelude::*;
 
 /// Layer norm without bias: `y = (x - mean) * rstd * gain`, with the statistics kept for the backward
@@ -18,6 +18,7 @@ pub static NORM_FWD: KernelDef = KernelDef {
         write("mean"),
         write("rstd"),
     ],
+    host: Host::No,
     cpu: norm_fwd,
 };
 
@@ -25,6 +26,7 @@ pub static NORM_FWD: KernelDef = KernelDef {
 pub static NORM_STATS: KernelDef = KernelDef {
     name: "norm_stats",
     bindings: &[read("x"), write("mean"), write("rstd")],
+    host: Host::No,
     cpu: norm_stats,
 };
 
@@ -41,6 +43,7 @@ pub static NORM_DX: KernelDef = KernelDef {
         read("g"),
         write("dx"),
     ],
+    host: Host::No,
     cpu: norm_dx,
 };
 
@@ -48,6 +51,7 @@ pub static NORM_DX: KernelDef = KernelDef {
 pub static SOFTMAX: KernelDef = KernelDef {
     name: "softmax",
     bindings: &[read("x"), write("y")],
+    host: Host::No,
     cpu: softmax,
 };
 
@@ -55,6 +59,7 @@ pub static SOFTMAX: KernelDef = KernelDef {
 pub static SOFTMAX_GRAD: KernelDef = KernelDef {
     name: "softmax_grad",
     bindings: &[read("y"), read("g"), write("dx")],
+    host: Host::No,
     cpu: softmax_grad,
 };
 
@@ -62,6 +67,7 @@ pub static SOFTMAX_GRAD: KernelDef = KernelDef {
 pub static LSE: KernelDef = KernelDef {
     name: "lse",
     bindings: &[read("x"), write("lse")],
+    host: Host::No,
     cpu: lse,
 };
 
@@ -69,6 +75,7 @@ pub static LSE: KernelDef = KernelDef {
 pub static XENT: KernelDef = KernelDef {
     name: "xent",
     bindings: &[read("x"), read_u32("target"), read("lse"), write("loss")],
+    host: Host::No,
     cpu: xent,
 };
 
@@ -82,6 +89,7 @@ pub static XENT_GRAD: KernelDef = KernelDef {
         read("g"),
         write("dx"),
     ],
+    host: Host::No,
     cpu: xent_grad,
 };
 

@@ -8,9 +8,9 @@
 //! Every buffer is declared as words: a raw copy then never passes through a float register.
 
 use crate::dtype::DType;
-use crate::kernels::Access;
 use crate::kernels::pointwise::Expr;
-use crate::plan::{Plan, Step};
+use crate::kernels::{self, Access, Binding, Host};
+use crate::plan::{BufId, Plan, Step};
 use std::fmt::Write;
 
 /// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors.
@@ -41,6 +41,13 @@ pub fn declare(step: &Step, plan: &Plan, width: Option<usize>) -> String {
             out.push_str(&wide(b, width));
         }
     }
+    if step.params.expr.is_some() && step.kernel.host == Host::Prologue {
+        let name = step.kernel.bindings[0].name;
+        let _ = writeln!(
+            out,
+            "fn ld_{name}(i: u32) -> f32 {{ return expression(i); }}"
+        );
+    }
     out
 }
 
@@ -51,36 +58,40 @@ struct Bound {
     float: bool,
     dtype: DType,
     row: usize,
+    /// What it stores goes through the hosted expression.
+    epilogue: bool,
 }
 
-/// The bindings of a step, reads first; a pointwise kernel has as many inputs as its step reads.
+/// The bindings of a step, reads first: the kernel's own, then the operands of its expression.
 fn bindings(step: &Step, plan: &Plan) -> Vec<Bound> {
+    let hosting = step.params.expr.is_some();
+    let epilogue = hosting && step.kernel.host == Host::Epilogue;
+    let own = step.kernel.own_reads(hosting);
     let kernel = step.kernel.bindings;
-    let reads: Vec<_> = kernel.iter().filter(|b| b.access == Access::Read).collect();
-    let writes = kernel.iter().filter(|b| b.access != Access::Read);
-    let variadic = step.params.expr.is_some();
-    let read = step.reads.iter().enumerate().map(|(i, id)| {
-        if variadic {
-            (format!("{}{i}", reads[0].name), reads[0], id)
-        } else {
-            (reads[i].name.to_string(), reads[i], id)
+    let bound = |name: String, b: &Binding, id: BufId, epilogue: bool| {
+        let ty = plan.buf(id).ty;
+        Bound {
+            name,
+            access: b.access,
+            float: b.float,
+            dtype: ty.dtype,
+            row: ty.shape.row(),
+            epilogue,
         }
+    };
+    let reads: Vec<_> = kernel.iter().filter(|b| b.access == Access::Read).collect();
+    let read = step.reads.iter().enumerate().map(|(i, &id)| {
+        if i < own {
+            return bound(reads[i].name.to_string(), reads[i], id, false);
+        }
+        // The host's own value is the expression's first input.
+        let j = i - own + usize::from(epilogue);
+        bound(format!("in{j}"), &kernels::read("in"), id, false)
     });
-    let write = writes
-        .zip(&step.writes)
-        .map(|(b, id)| (b.name.to_string(), b, id));
-    read.chain(write)
-        .map(|(name, b, id)| {
-            let ty = plan.buf(*id).ty;
-            Bound {
-                name,
-                access: b.access,
-                float: b.float,
-                dtype: ty.dtype,
-                row: ty.shape.row(),
-            }
-        })
-        .collect()
+    let writes = kernel.iter().filter(|b| b.access != Access::Read);
+    let write = writes.zip(&step.writes).enumerate();
+    let write = write.map(|(i, (b, &id))| bound(b.name.to_string(), b, id, epilogue && i == 0));
+    read.chain(write).collect()
 }
 
 fn load(b: &Bound) -> String {
@@ -110,7 +121,8 @@ fn store(b: &Bound) -> String {
         if b.dtype.packed() {
             return String::new(); // kernels with packed results put whole words
         }
-        format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>(v); }}\n")
+        let value = if b.epilogue { "expression(i, v)" } else { "v" };
+        format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>({value}); }}\n")
     } else {
         format!("fn st_{name}(i: u32, v: u32) {{ b_{name}[i] = v; }}\n")
     }

@@ -37,7 +37,7 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "pointwise" => packed(step, plan, "pointwise.wgsl", "pointwise_packed.wgsl"),
         "copy" => flat("copy.wgsl", p.at(0)),
         "adamw" => packed(step, plan, "adamw.wgsl", "adamw_packed.wgsl"),
-        "gemm_tree" => flat("gemm_tree.wgsl", p.at(0)),
+        "gemm_tree" => packed(step, plan, "gemm_tree.wgsl", "gemm_tree_packed.wgsl"),
         "xent" => flat("xent.wgsl", p.at(0)),
         "xent_grad" => flat("xent_grad.wgsl", p.at(0) * p.at(1)),
         "gather" => flat("gather.wgsl", p.at(0) * p.at(1)),
@@ -127,7 +127,11 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
     if options.software {
         v.size = [8, 8, 1];
     }
-    let packed = (step.reads.iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
+    let packed = (step.reads[..2].iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
+    if plan.buf(step.writes[0]).ty.dtype.packed() {
+        let swap = ("lib/gemm_store.wgsl", "lib/gemm_store_packed.wgsl");
+        v.swaps.push(swap);
+    }
     let floor = if packed {
         math::FLOOR_BF16_OPERAND
     } else {
