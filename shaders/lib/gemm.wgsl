@@ -1,5 +1,4 @@
 //#include lib/fence.wgsl
-//#include lib/gemm_store.wgsl
 // What the variants of the matrix product share: c[z, m, n] = a[z] * b[z], z over batches or, in a
 // chunked product, over chunks of k. TA and TB: the operand is stored transposed, a[k, m] and b[n, k].
 //
@@ -80,4 +79,18 @@ fn b_at(i: u32) -> f32 {
 // One step of four accumulators.
 fn fold(acc: vec4<f32>, a: f32, b: vec4<f32>) -> vec4<f32> {
     return acc + fence4(vec4<f32>(a) * b);
+}
+
+// Four neighbouring elements of a row of c, as far as they exist. Columns come in fours, so where c is
+// packed an invocation owns its words.
+fn store4(z: u32, row: u32, col: u32, v: vec4<f32>) {
+    if row >= P.m {
+        return;
+    }
+    if col < P.n {
+        st2_c(z * P.m + row, col, P.n, v.xy);
+    }
+    if col + 2u < P.n {
+        st2_c(z * P.m + row, col + 2u, P.n, v.zw);
+    }
 }

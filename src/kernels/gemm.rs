@@ -4,7 +4,7 @@
 
 use super::cpu_gemm::{Epilogue, Gemm, Operand, Target, gemm as fold, gemm_then};
 use super::order::{GEMM_CHUNK, GEMM_CHUNK_MAX_OUTPUTS};
-use super::pointwise::{Bound, pack};
+use super::pointwise::{Bound, store};
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::DType;
 use rayon::prelude::*;
@@ -123,22 +123,12 @@ fn gemm_tree(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
             bound.evaluator().apply(from, out);
         }
     };
+    // Whole rows, since a packed row is padded to whole words.
     const BLOCK: usize = 1024;
     let out = &mut writes[0];
-    if out.dtype.packed() {
-        // Whole rows, since a packed row is padded to whole words.
-        let (row, pitch, dtype) = (out.row, out.row.div_ceil(2), out.dtype);
-        let rows = (BLOCK / row).max(1);
-        let blocks = out.words.par_chunks_mut(rows * pitch).enumerate();
-        blocks.for_each(|(b, words)| {
-            let mut wide = vec![0f32; words.len() / pitch * row];
-            sums(b * rows * row, &mut wide);
-            for (words, wide) in words.chunks_mut(pitch).zip(wide.chunks(row)) {
-                pack(dtype, wide, words);
-            }
-        });
-        return;
-    }
-    let blocks = out.f32().par_chunks_mut(BLOCK).enumerate();
-    blocks.for_each(|(b, out)| sums(b * BLOCK, out));
+    let (dtype, row) = (out.dtype, out.row.max(1));
+    let rows = (BLOCK / row).max(1);
+    let pitch = if dtype.packed() { row.div_ceil(2) } else { row };
+    let blocks = out.words.par_chunks_mut(rows * pitch).enumerate();
+    blocks.for_each(|(b, words)| store(dtype, row, words, |out| sums(b * rows * row, out)));
 }

@@ -177,29 +177,40 @@ const TASK: usize = 16 * CHUNK;
 fn pointwise(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let bound = Bound::new(p, false, reads).expect("a pointwise step carries its expression");
     let out = &mut writes[0];
-    if out.dtype.is_low() {
-        // Whole rows, since a narrow row is padded to whole words.
-        let (row, pitch, dtype) = (out.row, out.row.div_ceil(2), out.dtype);
-        let rows = (TASK / row.max(1)).max(1);
-        out.words
-            .par_chunks_mut(rows * pitch)
-            .enumerate()
-            .for_each(|(t, words)| {
-                let mut wide = vec![0f32; words.len() / pitch * row];
-                bound.evaluator().fill(t * rows * row, &mut wide);
-                for (words, wide) in words.chunks_mut(pitch).zip(wide.chunks(row)) {
-                    pack(dtype, wide, words);
-                }
-            });
-        return;
-    }
-    let out = out.f32();
-    if out.len() <= TASK {
-        bound.evaluator().fill(0, out);
+    // A packed row is padded to whole words, so tasks have whole rows.
+    let task = if out.dtype.packed() {
+        (TASK / out.row.max(1)).max(1) * out.row
     } else {
-        out.par_chunks_mut(TASK)
-            .enumerate()
-            .for_each(|(t, out)| bound.evaluator().fill(t * TASK, out));
+        TASK
+    };
+    let (dtype, row) = (out.dtype, out.row);
+    let words = if dtype.packed() {
+        task / row * row.div_ceil(2)
+    } else {
+        task
+    };
+    let body = |t: usize, out: &mut [u32]| {
+        store(dtype, row, out, |wide| {
+            bound.evaluator().fill(t * task, wide)
+        });
+    };
+    if out.words.len() <= words {
+        return body(0, out.words);
+    }
+    let tasks = out.words.par_chunks_mut(words).enumerate();
+    tasks.for_each(|(t, out)| body(t, out));
+}
+
+/// Lets `compute` write some rows, then rounds them to the type of `out` (f32: they are there already).
+pub fn store(dtype: DType, row: usize, out: &mut [u32], compute: impl FnOnce(&mut [f32])) {
+    if !dtype.packed() {
+        return compute(bytemuck::cast_slice_mut(out));
+    }
+    let pitch = row.div_ceil(2);
+    let mut wide = vec![0f32; out.len() / pitch * row];
+    compute(&mut wide);
+    for (words, wide) in out.chunks_mut(pitch).zip(wide.chunks(row)) {
+        pack(dtype, wide, words);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::lanes::{max, sum};
 use super::math::{div, exp, ftz, log, rsqrt};
+use super::pointwise::{Bound, store};
 use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, write};
 use rayon::prelude::*;
 
@@ -18,7 +19,7 @@ pub static NORM_FWD: KernelDef = KernelDef {
         write("mean"),
         write("rstd"),
     ],
-    host: Host::No,
+    host: Host::Epilogue,
     cpu: norm_fwd,
 };
 
@@ -43,7 +44,7 @@ pub static NORM_DX: KernelDef = KernelDef {
         read("g"),
         write("dx"),
     ],
-    host: Host::No,
+    host: Host::Epilogue,
     cpu: norm_dx,
 };
 
@@ -197,21 +198,45 @@ crate::multiversion! {
     }
 }
 
+/// Words of a row of a buffer.
+fn pitch(out: &ViewMut) -> usize {
+    if out.dtype.packed() {
+        out.row.div_ceil(2)
+    } else {
+        out.row
+    }
+}
+
+/// Sends some rows, `first` the number of their first element, through a hosted epilogue.
+fn end(bound: &Option<Bound>, first: usize, rows: &mut [f32]) {
+    if let Some(bound) = bound {
+        bound.evaluator().apply(first, rows);
+    }
+}
+
 fn norm_fwd(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (c, inv, eps) = (p.at(1), p.float(2), p.float(3));
     let (x, gain) = (reads[0].f32(), reads[1].f32());
+    let bound = Bound::new(p, true, reads);
     let [y, mean, rstd] = writes else {
         unreachable!("norm_fwd writes three buffers")
     };
     let t = rows_per_task(c);
+    let (words, dtype) = (t * pitch(y), y.dtype);
     (
         x.par_chunks(t * c),
-        y.f32().par_chunks_mut(t * c),
+        y.words.par_chunks_mut(words),
         mean.f32().par_chunks_mut(t),
         rstd.f32().par_chunks_mut(t),
     )
         .into_par_iter()
-        .for_each(|(x, y, m, s)| norm_rows(x, gain, inv, eps, y, m, s));
+        .enumerate()
+        .for_each(|(task, (x, y, m, s))| {
+            store(dtype, c, y, |y| {
+                norm_rows(x, gain, inv, eps, y, m, s);
+                end(&bound, task * t * c, y);
+            })
+        });
 }
 
 fn norm_stats(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
@@ -231,19 +256,28 @@ fn norm_stats(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
 
 fn norm_dx(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (c, inv) = (p.at(1), p.float(2));
-    let [x, gain, mean, rstd, g] = reads else {
+    let [x, gain, mean, rstd, g, ..] = reads else {
         unreachable!("norm_dx reads five buffers")
     };
+    let bound = Bound::new(p, true, reads);
     let t = rows_per_task(c);
+    let dx = &mut writes[0];
+    let (words, dtype) = (t * pitch(dx), dx.dtype);
     (
         x.f32().par_chunks(t * c),
         mean.f32().par_chunks(t),
         rstd.f32().par_chunks(t),
         g.f32().par_chunks(t * c),
-        writes[0].f32().par_chunks_mut(t * c),
+        dx.words.par_chunks_mut(words),
     )
         .into_par_iter()
-        .for_each(|(x, m, s, g, dx)| norm_dx_rows(x, gain.f32(), m, s, g, inv, dx));
+        .enumerate()
+        .for_each(|(task, (x, m, s, g, dx))| {
+            store(dtype, c, dx, |dx| {
+                norm_dx_rows(x, gain.f32(), m, s, g, inv, dx);
+                end(&bound, task * t * c, dx);
+            })
+        });
 }
 
 fn softmax(p: &Params, reads: &[View], writes: &mut [ViewMut]) {

@@ -166,9 +166,12 @@ fn candidate(plan: &Plan, links: &Links, q: usize) -> Option<(usize, BufId, Step
             && !producer.writes[1..]
                 .iter()
                 .any(|w| read_between(w) || consumer.reads.contains(w));
+        // A packed result has the rows that the host knows.
+        let out = plan.buf(consumer.writes[0]).ty;
+        let rows = !gives.own || !out.dtype.packed() || out.shape.row() == buf.ty.shape.row();
         let one_host = !gives.own || consumer.kernel.host == Host::No;
         let wanted = buf.class == Class::Temp && (only_here || widening);
-        if !aligned || !wanted || !moves || !one_host {
+        if !aligned || !wanted || !moves || !one_host || !rows {
             return None;
         }
         Some((

@@ -2,6 +2,8 @@
 //!
 //! * `ld_x(i)`, `st_x(i, v)`: element `i` as a number, or as a word where the binding holds words;
 //! * `raw_x(i)`, `put_x(i, u)`: word `i` as it lies in memory;
+//! * `st2_x(row, i, n, v)`: elements `i` (even) and `i + 1`, if it is there, of a row of `n`, in kernels
+//!   that host an epilogue: one word where the result is packed;
 //! * `ldw_x(at)`, `stw_x(at, v, there)` in the attention kernels: the elements that the components of
 //!   `at` name, one or several at once; only those that are `there` are stored.
 //!
@@ -36,6 +38,9 @@ pub fn declare(step: &Step, plan: &Plan, width: Option<usize>) -> String {
         if b.access != Access::Read {
             let _ = writeln!(out, "fn put_{name}(i: u32, u: u32) {{ b_{name}[i] = u; }}");
             out.push_str(&store(b));
+            if i == step.reads.len() && step.kernel.host == Host::Epilogue {
+                out.push_str(&store_pair(b));
+            }
         }
         if let Some(width) = width {
             out.push_str(&wide(b, width));
@@ -126,6 +131,28 @@ fn store(b: &Bound) -> String {
     } else {
         format!("fn st_{name}(i: u32, v: u32) {{ b_{name}[i] = v; }}\n")
     }
+}
+
+fn store_pair(b: &Bound) -> String {
+    let name = &b.name;
+    let (first, second) = if b.dtype.packed() {
+        (
+            String::new(),
+            format!(
+                "var high = 0u; if i + 1u < n {{ high = round_bf16(expression(at + 1u, v.y)); }} \
+                 put_{name}(row * ((n + 1u) / 2u) + i / 2u, round_bf16(expression(at, v.x)) | (high << 16u));"
+            ),
+        )
+    } else {
+        (
+            format!("st_{name}(at, v.x); "),
+            format!("if i + 1u < n {{ st_{name}(at + 1u, v.y); }}"),
+        )
+    };
+    format!(
+        "fn st2_{name}(row: u32, i: u32, n: u32, v: vec2<f32>) \
+         {{ let at = row * n + i; {first}{second} }}\n"
+    )
 }
 
 fn wide(b: &Bound, width: usize) -> String {

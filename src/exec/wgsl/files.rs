@@ -49,8 +49,6 @@ embed! {
     "lib/exponentials.wgsl"
     "lib/fence.wgsl"
     "lib/gemm.wgsl"
-    "lib/gemm_store.wgsl"
-    "lib/gemm_store_packed.wgsl"
     "lib/gemm_tree.wgsl"
     "lib/grid.wgsl"
     "lib/math.wgsl"

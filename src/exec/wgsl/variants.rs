@@ -128,10 +128,6 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
         v.size = [8, 8, 1];
     }
     let packed = (step.reads[..2].iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
-    if plan.buf(step.writes[0]).ty.dtype.packed() {
-        let swap = ("lib/gemm_store.wgsl", "lib/gemm_store_packed.wgsl");
-        v.swaps.push(swap);
-    }
     let floor = if packed {
         math::FLOOR_BF16_OPERAND
     } else {
