@@ -3,16 +3,18 @@
 mod common;
 
 use common::{distance, repo};
-use isobit::config::{SCHEMES, Scheme, Settings};
+use isobit::config::{Preset, SCHEMES, Scheme, Settings};
 use isobit::dtype::DType;
 use isobit::exec::cpu::Cpu;
 use isobit::exec::{Executor, ProgramId};
 use isobit::kernels::math::{FLOOR_BF16_OPERAND, floor_to};
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::passes::{Optional, compile_with};
+use isobit::plan::account::held;
 use isobit::plan::{BufId, Class, Plan};
 use isobit::train::run::Data;
 use isobit::train::schedule::{hyper, lr_at};
+use isobit::train::session::{Programs, Session};
 use isobit::train::weights;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -147,6 +149,33 @@ fn fusion_and_shared_slots_change_nothing() {
         let (with, without) = (steps(ALL), steps(Optional { fuse: false, ..ALL }));
         println!("{}: {without} steps, {with} after fusion", scheme.name());
         assert!(with < without);
+    }
+}
+
+#[test]
+fn mixed_saves_at_most_three_fifths_of_the_activations() {
+    for preset in [Preset::Tiny, Preset::Small, Preset::Seed] {
+        let s = Settings::preset(preset);
+        let saved = |scheme: Scheme| {
+            let programs = Programs::compile(&s.model(65), &s, scheme, false).expect("compiles");
+            held(programs.plans()[0]).activations.all
+        };
+        let (fp32, mixed) = (saved(Scheme::Fp32), saved(Scheme::Mixed));
+        let ratio = mixed as f64 / fp32 as f64;
+        println!("{}: {mixed} of {fp32} bytes, {ratio:.3}", preset.name());
+        assert!((0.5..=0.6).contains(&ratio));
+    }
+}
+
+#[test]
+fn the_cpu_allocates_what_was_planned() {
+    let s = Settings::preset(Preset::Tiny);
+    let model = s.model(65);
+    for &scheme in SCHEMES {
+        let programs = Programs::compile(&model, &s, scheme, false).expect("compiles");
+        let cpu = Box::new(Cpu::new(Some(1)).expect("threads"));
+        let session = Session::new(cpu, model, &programs, &model.initial(1)).expect("loads");
+        assert_eq!(session.exec().memory().allocated, programs.bytes());
     }
 }
 

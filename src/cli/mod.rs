@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod device;
+pub mod explain;
 pub mod train;
 
 use crate::error::Error;
@@ -33,6 +34,7 @@ Examples:
   isobit train --config run.toml --steps 50  a config file, one key overridden
   isobit --backend vulkan                    the same run, the same bits, on a GPU
   isobit adapters                            which devices there are
+  isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -74,6 +76,8 @@ enum Command {
     Train(Box<train::TrainArgs>),
     /// List the devices of this machine, and say which would be used.
     Adapters,
+    /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -86,6 +90,7 @@ pub fn main() -> i32 {
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
+        Command::Explain(args) => explain::explain(&cli.global, &args),
     };
     match result {
         Ok(code) => code,
@@ -95,7 +100,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "adapters", "help"];
+    let commands = ["train", "adapters", "explain", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

@@ -1,6 +1,7 @@
 //! The plan: a flat list of kernel steps over numbered buffers. It is all that an executor sees, and it
 //! is the same on every device.
 
+pub mod account;
 pub mod print;
 
 use crate::graph::Type;

@@ -11,6 +11,7 @@ use crate::kernels::digest::combine;
 use crate::kernels::histogram::BINS;
 use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::passes::compile;
+use crate::passes::memory::session_bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -98,15 +99,10 @@ impl Programs {
             .collect()
     }
 
-    /// Bytes that training needs: the states and the largest program's slots (programs take turns).
+    /// Bytes that an executor allocates for them: the states, and slots that the programs share, since
+    /// they take turns.
     pub fn bytes(&self) -> u64 {
-        let largest = self
-            .plans()
-            .iter()
-            .map(|p| p.slot_bytes())
-            .max()
-            .unwrap_or(0);
-        self.train.state_bytes() + largest
+        session_bytes(&self.plans())
     }
 }
 

@@ -53,7 +53,6 @@ impl Default for Tuning {
 struct Loaded {
     plan: Arc<Plan>,
     places: Vec<Place>,
-    slots: Vec<Slab>,
     launches: Vec<Launch>,
 }
 
@@ -69,6 +68,8 @@ pub struct Wgpu {
     pipelines: Pipelines,
     names: HashMap<String, usize>,
     states: Vec<Slab>,
+    /// Buffers that the programs' slots are mapped to.
+    slots: Vec<Slab>,
     programs: Vec<Loaded>,
     memory: Memory,
     staging: Staging,
@@ -116,6 +117,7 @@ impl Wgpu {
             pipelines: Pipelines::default(),
             names: HashMap::new(),
             states: vec![],
+            slots: vec![],
             programs: vec![],
             memory: Memory::default(),
             staging: Staging::default(),
@@ -184,7 +186,7 @@ impl Wgpu {
         let p = &self.programs[program];
         match p.places[b.0 as usize] {
             Place::State(i) => &self.states[i],
-            Place::Slot(i) => &p.slots[i],
+            Place::Slot(i) => &self.slots[i],
         }
     }
 
