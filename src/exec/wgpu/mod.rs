@@ -89,16 +89,22 @@ impl Wgpu {
         let adapter = &found.adapter;
         let wanted = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PASSTHROUGH_SHADERS;
         let features = adapter.features() & wanted;
+        // A device that is simulated to have gone is asked for what it cannot give.
+        let impossible = wgpu::Features::all() & !adapter.features();
+        let asked = if found.gone { impossible } else { features };
         let desc = wgpu::DeviceDescriptor {
             label: None,
-            required_features: features,
+            required_features: asked,
             // Defaults would stop at 128 MiB a binding.
             required_limits: adapter.limits(),
             ..Default::default()
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&desc)).map_err(|e| {
             let why = health::one_line(&e.to_string());
-            ExecError::Device(format!("{} cannot be opened: {why}", found.title()))
+            ExecError::Device(format!(
+                "{} cannot be opened: {why}; it may be gone or in use: `isobit adapters` lists what is there",
+                found.title()
+            ))
         })?;
         let health = Health::watch(&device);
         let vulkan = found.backend == adapter::Backend::Vulkan;
