@@ -14,6 +14,7 @@ pub mod histogram;
 pub mod lanes;
 pub mod math;
 pub mod optim;
+pub mod packed;
 pub mod pointwise;
 pub mod reduce;
 pub mod rng;
@@ -165,7 +166,7 @@ impl<'a> View<'a> {
     /// The elements as f32, widened where they are packed.
     pub fn widened(&self) -> Cow<'a, [f32]> {
         if self.dtype.packed() {
-            Cow::Owned(self.dtype.unpack(self.row, self.words))
+            Cow::Owned(packed::widened(self.dtype, self.row, self.words))
         } else {
             Cow::Borrowed(self.f32())
         }

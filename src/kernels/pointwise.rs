@@ -6,6 +6,7 @@
 
 use super::lanes::{max2, min2};
 use super::math;
+use super::packed::pack;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
@@ -303,18 +304,6 @@ crate::multiversion! {
         }
         let last = regs.len() - CHUNK;
         out.copy_from_slice(&regs[last..last + n]);
-    }
-
-    /// Rounds a row to a narrow type, two elements a word; a last odd half is zero.
-    pub fn pack(dtype: DType, wide: &[f32], words: &mut [u32]) {
-        let narrow = |x: f32| if dtype == DType::Bf16 { f32_to_bf16(x) } else { f32_to_f16(x) } as u32;
-        let pairs = wide.chunks_exact(2);
-        if let ([x], Some(last)) = (pairs.remainder(), words.last_mut()) {
-            *last = narrow(*x);
-        }
-        for (w, p) in words.iter_mut().zip(pairs) {
-            *w = narrow(p[0]) | narrow(p[1]) << 16;
-        }
     }
 }
 

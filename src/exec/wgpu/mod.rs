@@ -91,7 +91,10 @@ impl Wgpu {
         let features = adapter.features() & wanted;
         // A device that is simulated to have gone is asked for what it cannot give.
         let impossible = wgpu::Features::all() & !adapter.features();
-        let asked = if found.gone { impossible } else { features };
+        let asked = match found.gone {
+            true => impossible.iter().next().unwrap_or(impossible),
+            false => features,
+        };
         let desc = wgpu::DeviceDescriptor {
             label: None,
             required_features: asked,

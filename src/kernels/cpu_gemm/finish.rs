@@ -2,7 +2,8 @@
 
 use super::{Gemm, Out};
 use crate::dtype::DType;
-use crate::kernels::pointwise::{Bound, pack};
+use crate::kernels::packed::pack;
+use crate::kernels::pointwise::Bound;
 use std::ops::Range;
 
 /// An expression for the elements of a product, whose first element is number `start` of the
