@@ -67,15 +67,6 @@ fn b_step() -> u32 {
     return select(P.n, 1u, TB == 1u);
 }
 
-// Operands, floored.
-fn a_at(i: u32) -> f32 {
-    return floor_to(ld_a(i), OPERAND_FLOOR);
-}
-
-fn b_at(i: u32) -> f32 {
-    return floor_to(ld_b(i), OPERAND_FLOOR);
-}
-
 // One step of four accumulators.
 fn fold(acc: vec4<f32>, a: f32, b: vec4<f32>) -> vec4<f32> {
     return acc + fence4(vec4<f32>(a) * b);

@@ -4,6 +4,8 @@
 //! * `raw_x(i)`, `put_x(i, u)`: word `i` as it lies in memory;
 //! * `st2_x(row, i, n, v)`: elements `i` (even) and `i + 1`, if it is there, of a row of `n`, in kernels
 //!   that host an epilogue: one word where the result is packed;
+//! * `ld4_x(i)`: elements `i` to `i + 3`, `i` a multiple of four, where rows are too. Such a binding is
+//!   declared as vectors and has no other accessor;
 //! * `ldw_x(at)`, `stw_x(at, v, there)` in the attention kernels: the elements that the components of
 //!   `at` name, one or several at once; only those that are `there` are stored.
 //!
@@ -15,10 +17,15 @@ use crate::kernels::{self, Access, Binding, Host};
 use crate::plan::{BufId, Plan, Step};
 use std::fmt::Write;
 
-/// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors.
-pub fn declare(step: &Step, plan: &Plan, width: Option<usize>) -> String {
+/// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors;
+/// `fours`: so many first bindings are read four elements at a time.
+pub fn declare(step: &Step, plan: &Plan, width: Option<usize>, fours: usize) -> String {
     let mut out = String::from("@group(0) @binding(0) var<uniform> P: Params;\n");
     for (i, b) in bindings(step, plan).iter().enumerate() {
+        if i < fours {
+            out.push_str(&in_fours(b, i + 1));
+            continue;
+        }
         let mode = if b.access == Access::Read {
             "read"
         } else {
@@ -97,6 +104,22 @@ fn bindings(step: &Step, plan: &Plan) -> Vec<Bound> {
     let write = writes.zip(&step.writes).enumerate();
     let write = write.map(|(i, (b, &id))| bound(b.name.to_string(), b, id, epilogue && i == 0));
     read.chain(write).collect()
+}
+
+fn in_fours(b: &Bound, binding: usize) -> String {
+    let name = &b.name;
+    let (ty, value) = if b.dtype == DType::Bf16 {
+        (
+            "vec2<u32>",
+            "bitcast<vec4<f32>>(vec4<u32>(u.x << 16u, u.x & 0xffff0000u, u.y << 16u, u.y & 0xffff0000u))",
+        )
+    } else {
+        ("vec4<u32>", "bitcast<vec4<f32>>(u)")
+    };
+    format!(
+        "@group(0) @binding({binding}) var<storage, read> b_{name}: array<{ty}>;\n\
+         fn ld4_{name}(i: u32) -> vec4<f32> {{ let u = b_{name}[i / 4u]; return {value}; }}\n"
+    )
 }
 
 fn load(b: &Bound) -> String {
