@@ -257,10 +257,10 @@ fn last_digests(text: &str) -> Vec<String> {
         .map(|l| l.split_whitespace().collect())
         .collect();
     let of = |scheme: &str| {
-        let mine = rows
+        let mut mine = rows
             .iter()
             .filter(|r| r.first() == Some(&scheme) && r.len() >= 3);
-        mine.last().map(|r| r[2].to_string())
+        mine.next_back().map(|r| r[2].to_string())
     };
     ["fp32", "mixed", "bf16"]
         .iter()
@@ -458,12 +458,12 @@ fn a_window_is_replayed_from_a_checkpoint() {
         &format!("check --on cpu {tiny} --steps 12 --record c.json"),
     );
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
-    let train = format!("train --backend cpu {tiny} --checkpoint-every 4 --outdir out");
+    let train = format!("train --backend cpu {tiny} --checkpoint-every 4 --keep 9 --outdir out");
     let o = run(&dir, &format!("{train} --stop-after 5 --threads 1"));
     assert!(o.status.success(), "{}", stderr(&o));
     let o = run(
         &dir,
-        "train --backend cpu --resume out --stop-after 12 --threads 3",
+        "train --backend cpu --resume out --checkpoint-every 4 --keep 9 --stop-after 12 --threads 3",
     );
     assert!(o.status.success(), "{}", stderr(&o));
     let ended = stdout(&o);
@@ -520,7 +520,7 @@ fn a_window_is_replayed_from_a_checkpoint() {
     );
     let o = run(
         &dir,
-        "train --backend cpu --preset tiny --batch 3 --schemes fp32,bf16 --checkpoint-every 4 --outdir other --stop-after 4",
+        "train --backend cpu --preset tiny --batch 3 --schemes fp32,bf16 --checkpoint-every 4 --keep 9 --outdir other --stop-after 4",
     );
     assert!(o.status.success(), "{}", stderr(&o));
     let other = "replay --on cpu --against c.json --run other --from 4 --steps 2";

@@ -149,7 +149,8 @@ fn a_device_that_fails_is_refused_in_portable_and_runs_in_fast() {
         "{summary}"
     );
     // Without the fault it is admitted, and the passport is kept; a broken one is made anew.
-    let ok = run(&dir, "cache", None, &base);
+    let again = [&base[..], &["--overwrite"]].concat();
+    let ok = run(&dir, "cache", None, &again);
     assert!(ok.status.success(), "{}", stderr(&ok));
     assert!(stdout(&ok).contains("passes the probe"), "{}", stdout(&ok));
     let kept = || {

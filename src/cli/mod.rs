@@ -4,6 +4,7 @@ pub mod adapters;
 pub mod check;
 pub mod checkpoints;
 pub mod device;
+pub mod explain;
 pub mod inspect;
 pub mod job;
 pub mod probe;
@@ -45,6 +46,7 @@ Examples:
   isobit check --on cpu,vulkan --steps 20    the same steps there, compared bit for bit
   isobit train --resume results/tiny-cpu     go on with a run that was stopped, bit for bit
   isobit inspect results/tiny-cpu/checkpoints/fp32    what a checkpoint holds
+  isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -97,6 +99,8 @@ enum Command {
     Probe(probe::ProbeArgs),
     /// Show what a checkpoint or any safetensors file holds.
     Inspect(inspect::InspectArgs),
+    /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -113,6 +117,7 @@ pub fn main() -> i32 {
         Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Explain(args) => explain::explain(&cli.global, &args),
     };
     match result {
         Ok(code) => code,
@@ -123,7 +128,7 @@ pub fn main() -> i32 {
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
-        "train", "adapters", "check", "inspect", "probe", "replay", "help",
+        "train", "adapters", "check", "explain", "inspect", "probe", "replay", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

@@ -1,7 +1,7 @@
 //! A tensor's digest: the wrapping sums of two independent 32-bit mixes of (tensor, element, bits).
 //! Free of order, so any device computes it in parallel, but not blind to a swap of elements.
 
-use super::{Access, Binding, KernelDef, Params, View, ViewMut, read};
+use super::{Access, Binding, Host, KernelDef, Params, View, ViewMut, read};
 use rayon::prelude::*;
 
 /// Elements of a digest block: one pair of sums for each run of [`BLOCK`] elements.
@@ -29,6 +29,7 @@ pub static DIGEST: KernelDef = KernelDef {
             float: false,
         },
     ],
+    host: Host::No,
     cpu: digest,
 };
 

@@ -13,6 +13,7 @@ use crate::kernels::histogram::BINS;
 use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
+use crate::passes::memory::session_bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -128,15 +129,10 @@ impl Programs {
         &self.train.hash
     }
 
-    /// Bytes that training needs: the states and the largest program's slots (programs take turns).
+    /// Bytes that an executor allocates for them: the states, and slots that the programs share, since
+    /// they take turns.
     pub fn bytes(&self) -> u64 {
-        let largest = self
-            .plans()
-            .iter()
-            .map(|p| p.slot_bytes())
-            .max()
-            .unwrap_or(0);
-        self.train.state_bytes() + largest
+        session_bytes(&self.plans())
     }
 }
 

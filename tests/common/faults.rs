@@ -5,7 +5,7 @@ use isobit::dtype::DType;
 use isobit::exec::cpu::Cpu;
 use isobit::exec::{DeviceInfo, ExecError, Executor, Memory, ProgramId, Watch};
 use isobit::graph::Type;
-use isobit::kernels::{KernelDef, Params, View, ViewMut, gemm, read_u32, update};
+use isobit::kernels::{Host, KernelDef, Params, View, ViewMut, gemm, read_u32, update};
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use std::sync::Arc;
 
@@ -42,6 +42,7 @@ impl Fault {
 static FLIP: KernelDef = KernelDef {
     name: "flip",
     bindings: &[read_u32("armed"), update("x")],
+    host: Host::No,
     cpu: |p, reads, writes| {
         if reads[0].words[0] == 1 {
             writes[0].words[p.at(0)] ^= p.words[2];
@@ -176,6 +177,7 @@ impl Executor for Faulty {
 pub static BACKWARD_GEMM: KernelDef = KernelDef {
     name: "gemm",
     bindings: gemm::GEMM.bindings,
+    host: gemm::GEMM.host,
     cpu: backward,
 };
 

@@ -84,6 +84,8 @@ pub struct Found {
     /// Why plans cannot run there; `None` where they can.
     pub unusable: Option<String>,
     pub(super) adapter: wgpu::Adapter,
+    /// For tests: it cannot be opened any more.
+    pub(super) gone: bool,
 }
 
 /// The limits of a device that matter to a trainer. Sizes are in bytes.
@@ -226,6 +228,7 @@ fn describe(index: usize, backend: Backend, adapter: wgpu::Adapter) -> Found {
         features,
         unusable,
         adapter,
+        gone: false,
     }
 }
 
@@ -293,6 +296,11 @@ impl Found {
             kind: self.kind.into(),
             threads: None,
         }
+    }
+
+    /// For tests: the device goes away between the listing and the opening, so that the driver refuses.
+    pub fn simulate_vanish(&mut self) {
+        self.gone = true;
     }
 
     /// The device in a few words.

@@ -4,36 +4,41 @@ use super::facts;
 use super::micro::{self, File, Micro, Triple};
 use crate::dtype::DType;
 use crate::graph::Type;
-use crate::kernels::{KernelDef, Params, View, ViewMut, read_u32, write_u32};
+use crate::kernels::{Host, KernelDef, Params, View, ViewMut, read_u32, write_u32};
 use crate::plan::{Buf, BufId, Class, Plan, Step};
 
 static ARITHMETIC: KernelDef = KernelDef {
     name: "probe_arithmetic",
     bindings: &[read_u32("x"), write_u32("out")],
+    host: Host::No,
     cpu: |p, reads, writes| records(p, reads, writes, |op, t| micro_cpu(File::Arithmetic, op, t)),
 };
 
 static FUNCTIONS: KernelDef = KernelDef {
     name: "probe_functions",
     bindings: &[read_u32("x"), write_u32("out")],
+    host: Host::No,
     cpu: |p, reads, writes| records(p, reads, writes, |op, t| micro_cpu(File::Functions, op, t)),
 };
 
 static FACTS: KernelDef = KernelDef {
     name: "probe_facts",
     bindings: &[read_u32("x"), write_u32("out")],
+    host: Host::No,
     cpu: |p, reads, writes| records(p, reads, writes, fact_cpu),
 };
 
 static HALVES: KernelDef = KernelDef {
     name: "probe_halves",
     bindings: &[read_u32("x"), write_u32("out")],
+    host: Host::No,
     cpu: |p, reads, writes| records(p, reads, writes, fact_cpu),
 };
 
 static WORKGROUP: KernelDef = KernelDef {
     name: "probe_workgroup",
     bindings: &[read_u32("x"), write_u32("out")],
+    host: Host::No,
     cpu: workgroup,
 };
 

@@ -39,6 +39,10 @@ fn cases() -> [Vec<(&'static str, Case)>; 2] {
             product(false, true, [[190, 23], [260, 23]]),
         ),
         (
+            "product, f32, loads of four",
+            product(false, false, [[192, 24], [24, 260]]),
+        ),
+        (
             "product, f32, long k in chunks",
             product(true, false, [[2050, 9], [2050, 11]]),
         ),

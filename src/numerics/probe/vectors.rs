@@ -210,8 +210,8 @@ pub(super) fn specials() -> Vec<Triple> {
 pub(super) fn roundings() -> Vec<Triple> {
     // 3.14 and two ties that both go to 1.015625; halfway to infinity and just below.
     let picked = [
-        [3.14f32, 1.019_531_2, 0.0],
-        [1.011_718_8, 1.007_812_5, 0.0],
+        [f32::from_bits(0x4048_f5c3), 261.0 / 256.0, 0.0],
+        [259.0 / 256.0, 1.007_812_5, 0.0],
         [f32::MAX, -f32::MAX, 0.0],
     ];
     let mut out = with(&picked, randoms(11, 0, 60));
