@@ -105,10 +105,12 @@ fn products_are_not_fused_into_sums() {
 fn subnormal_squares_are_zero_everywhere() {
     let g = (Type::f32(&[4]), words(&[1e-20, -1e-20, 1e-15, 1e-40]));
     for (label, mut exec) in everywhere() {
-        let y = results(&mut *exec, &[g.clone()], 1, |x| x[0] * x[0]);
+        let y = results(&mut *exec, std::slice::from_ref(&g), 1, |x| x[0] * x[0]);
         let want = [0.0, 0.0, 1e-15f32 * 1e-15, 0.0].map(f32::to_bits);
         assert_eq!(y[0], want, "{label}");
-        let sum = results(&mut *exec, &[g.clone()], 1, |x| (x[0] * x[0]).sum_all());
+        let sum = results(&mut *exec, std::slice::from_ref(&g), 1, |x| {
+            (x[0] * x[0]).sum_all()
+        });
         assert_eq!(floats(&sum[0]), [1e-15f32 * 1e-15], "{label}");
     }
 }
@@ -121,7 +123,9 @@ fn softmax_far_from_zero_is_a_softmax() {
     let x = (Type::f32(&[2, 2]), words(&x));
     let mut seen = BTreeSet::new();
     for (label, mut exec) in everywhere() {
-        let y = results(&mut *exec, &[x.clone()], 1, |x| x[0].op(Op::Softmax, &[]));
+        let y = results(&mut *exec, std::slice::from_ref(&x), 1, |x| {
+            x[0].op(Op::Softmax, &[])
+        });
         let p = floats(&y[0]);
         assert!(
             (p[0] - 0.731_058_6).abs() < 1e-6 && (p[1] - 0.268_941_4).abs() < 1e-6,
