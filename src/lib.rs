@@ -10,6 +10,9 @@
 //! train    a session drives the programs; a run fills the ledger          train/
 //! report   CSV files and env.json, whole or absent                        report/
 //! ```
+//! Beside it stands [`numerics`]: the probe of what a device does with numbers, the comparison of devices
+//! step by step down to the first differing element, and certificates that carry digests elsewhere.
+//!
 //! Arrows go one way: `kernels` knows nothing of graphs, `ops` nothing of executors, an executor sees
 //! plans only, `report` knows nothing of any of them.
 //!
