@@ -165,6 +165,36 @@ fn real_gpus_give_the_twins_bits() {
     holds("real GPUs", &[false]);
 }
 
+/// Where there is no belt (Metal, DX12, GL) the fence must hold alone. lavapipe without its belt is the
+/// device that shows it: it puts the value of a uniform word that a loop's end depends on into the whole
+/// shader, so a fence whose zero also bounds a loop is none.
+#[test]
+fn the_fence_holds_without_the_belt() {
+    const KINDS: [&str; 6] = [
+        "Attention",
+        "MatMul",
+        "LayerNorm",
+        "Softmax",
+        "Reduce",
+        "Pw(",
+    ];
+    let kept = |r: &Row| KINDS.iter().any(|k| r.name.contains(k));
+    let rows: Vec<Row> = rows().into_iter().filter(kept).collect();
+    let tuning = Tuning {
+        belt: false,
+        fence: true,
+    };
+    for (label, f) in devices::found() {
+        if label != "lavapipe" {
+            continue;
+        }
+        let mut device = Wgpu::new(&f, tuning).unwrap_or_else(|e| panic!("{label}: {e}"));
+        let table = compare(&format!("{label}, no belt"), &rows, &mut device);
+        let bad: usize = table.values().map(|v| v.0).sum();
+        assert_eq!(bad, 0, "{table:?}");
+    }
+}
+
 /// The table is able to fail: without fences and belt, compilers are free to contract and to reassociate,
 /// and somewhere they do.
 #[test]
