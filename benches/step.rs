@@ -33,7 +33,7 @@ fn main() {
         clip: 0.0,
         dump_grads: false,
         histogram: false,
-        digest: false,
+        digest: true,
         policy,
     };
     let program = model.train_program(&options).expect("differentiable");
