@@ -419,7 +419,7 @@ impl Run<'_> {
             .as_ref()
             .is_none_or(|k| k.schedule().stop_on_error);
         match result {
-            Err(e @ Error::Io { .. }) if !stop => {
+            Err(e @ (Error::Io { .. } | Error::Usage(_))) if !stop => {
                 self.observer.warned(&format!(
                     "warning: step {}: {e}; the files before it are as they were, training goes on",
                     self.progress.step
