@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod checkpoints;
 pub mod device;
+pub mod explain;
 pub mod inspect;
 pub mod job;
 pub mod terminal;
@@ -39,6 +40,7 @@ Examples:
   isobit adapters                            which devices there are
   isobit train --resume results/tiny-cpu     go on with a run that was stopped, bit for bit
   isobit inspect results/tiny-cpu/checkpoints/fp32    what a checkpoint holds
+  isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -82,6 +84,8 @@ enum Command {
     Adapters,
     /// Show what a checkpoint or any safetensors file holds.
     Inspect(inspect::InspectArgs),
+    /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -95,6 +99,7 @@ pub fn main() -> i32 {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Explain(args) => explain::explain(&cli.global, &args),
     };
     match result {
         Ok(code) => code,
@@ -104,7 +109,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "adapters", "inspect", "help"];
+    let commands = ["train", "adapters", "explain", "inspect", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

@@ -288,7 +288,7 @@ impl Run<'_> {
             Some(digest) => digest,
             None => self.session.digest()?,
         };
-        let peak = self.session.exec().memory().peak;
+        let peak = self.session.peak_bytes();
         Ok(Outcome {
             summary: summary(
                 self.scheme,
