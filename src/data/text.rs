@@ -69,6 +69,15 @@ pub enum DataError {
         token: u32,
         vocab: usize,
     },
+    #[error(
+        "cannot download {name} from {url}: {why}; check the network, or give a text of yours with --data FILE, or another address in {mirror}"
+    )]
+    Download {
+        name: &'static str,
+        url: String,
+        why: String,
+        mirror: &'static str,
+    },
     #[error("{}, line {line}: expected {expected}, found {found}; {advice}", path.display())]
     Offsets {
         path: PathBuf,
@@ -212,7 +221,8 @@ fn list(chars: &BTreeSet<char>) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut out, byte| {
         // Writing to a string cannot fail.
         let _ = write!(out, "{byte:02x}");

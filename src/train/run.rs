@@ -6,6 +6,7 @@ use super::session::{Session, StepResult};
 use super::weights;
 use crate::config::{Scheme, Settings};
 use crate::data::batches::{Batches, gather};
+use crate::data::named;
 use crate::data::text::{Offsets, Text};
 use crate::error::{Error, usage};
 use crate::report::ledger::{CurveRow, SchemeLedger, StepRow, SummaryRow};
@@ -36,7 +37,7 @@ impl Data {
     /// A file that cannot be used, or a text too short for the block.
     pub fn load(s: &Settings) -> Result<Data, Error> {
         let text = match &s.text {
-            Some(path) => Text::load(path)?,
+            Some(path) => named::load(path)?,
             None => Text::from_str("built-in dialogue", &crate::data::corpus::dialogue())?,
         };
         for (part, name) in [(&text.train, "first 90%"), (&text.val, "last 10%")] {
