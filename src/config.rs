@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// A precision scheme.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
     /// Everything in binary32.
@@ -83,7 +83,8 @@ impl Preset {
 }
 
 /// `[fp16]`: loss scaling.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fp16 {
     /// First loss scale.
     pub init_scale: f64,
@@ -92,7 +93,8 @@ pub struct Fp16 {
 }
 
 /// `[ledger]`: what is measured when.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LedgerSettings {
     /// Steps between counts of swallowed updates.
     pub swallow_interval: u64,
@@ -101,7 +103,8 @@ pub struct LedgerSettings {
 }
 
 /// Everything that a run depends on.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Name for the output folder: the preset, or the config file's.
     pub name: String,

@@ -1,5 +1,6 @@
 //! Training: schedule, weights files, the session on an executor, and the run that fills the ledger.
 
+pub mod checkpoint;
 pub mod ledgers;
 pub mod run;
 pub mod schedule;

@@ -1,0 +1,491 @@
+//! Checkpoints: one safetensors file each, from which a run goes on bit for bit.
+//!
+//! ```text
+//! <outdir>/checkpoints/<scheme><tag>/step-00000123.safetensors
+//!                                    best.safetensors            lowest validation loss in fp32
+//! ```
+//!
+//! * Weights stand under PyTorch's names in the scheme's own type (F32 or BF16), unpadded; the moments
+//!   of `x` are `x.m` and `x.v`; the ledger's dense columns are `ledger.lr` (F64), `ledger.loss` and
+//!   `ledger.grad_norm` (F32). A reader of weights alone passes over the others.
+//! * [`Meta`] is JSON under the key `isobit` of the file's metadata. It holds all else that the run
+//!   depends on, the rest of the ledger included, so that the run's files go on as if unbroken wherever
+//!   the one file is taken.
+//! * A seal (SHA-256 of metadata and tensors) shows any changed byte; the digest of weights and moments
+//!   is computed anew from what was read.
+//!
+//! A file is hostile until it is checked: its length bounds what its header may claim, and the extents in
+//! its metadata must account for every tensor before one of them is looked at.
+
+pub(crate) mod file;
+pub mod locate;
+pub mod meta;
+#[cfg(test)]
+mod tests;
+
+use crate::config::Scheme;
+use crate::data::text::MAX_VOCAB;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::kernels::digest::{combine, element};
+use crate::models::char_gpt::CharGpt;
+use file::fault;
+pub use file::{MAX_HEADER, parse, read};
+pub use locate::{Which, locate};
+pub use meta::{FORMAT, KEY, Meta, Role};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The dense columns of the ledger: names and types.
+pub(crate) const COLUMNS: [(&str, Dtype); 3] = [
+    ("ledger.lr", Dtype::F64),
+    ("ledger.loss", Dtype::F32),
+    ("ledger.grad_norm", Dtype::F32),
+];
+
+/// A state of the model: a weight or a moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// The weight that it belongs to.
+    pub of: String,
+    /// Extents.
+    pub dims: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// Its words, as an executor holds them: narrow elements packed two to a word in padded rows.
+    pub words: Vec<u32>,
+}
+
+impl State {
+    /// Its elements, widened exactly.
+    pub fn values(&self) -> Vec<f32> {
+        self.dtype
+            .unpack(self.dims.last().copied().unwrap_or(1), &self.words)
+    }
+}
+
+/// The dense columns of the ledger, one element a step.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Columns {
+    /// Learning rate.
+    pub lr: Vec<f64>,
+    /// Training loss.
+    pub loss: Vec<f32>,
+    /// Norm of the gradient.
+    pub grad_norm: Vec<f32>,
+}
+
+/// A checkpoint that has passed every check.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Checkpoint {
+    /// The file.
+    pub path: PathBuf,
+    /// All but the tensors.
+    pub meta: Meta,
+    /// Weights and moments, in the order of their digests.
+    pub states: Vec<State>,
+    /// The ledger's dense columns.
+    pub columns: Columns,
+    scheme: Scheme,
+    vocab: Vec<char>,
+}
+
+impl Checkpoint {
+    /// Reads and checks a checkpoint. See [`locate`] for folders.
+    ///
+    /// # Errors
+    /// Anything that is not a whole checkpoint of this or an older format, in one line.
+    pub fn load(path: &Path) -> Result<Checkpoint, Error> {
+        Checkpoint::from_bytes(path, &read(path)?)
+    }
+
+    /// As [`Checkpoint::load`], from the bytes of a file; `path` stands for it in messages.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`].
+    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Checkpoint, Error> {
+        let (tensors, head) = parse(path, bytes)?;
+        let Some(text) = head.get(KEY) else {
+            return Err(fault(
+                path,
+                "is a safetensors file, but no checkpoint of isobit: it has no metadata `isobit`; \
+                 weights alone are taken by --init",
+            ));
+        };
+        let meta = parse_meta(path, text)?;
+        let scheme = Scheme::parse(&meta.scheme).map_err(|e| fault(path, e.to_string()))?;
+        let vocab: Vec<char> = meta.vocabulary.chars().collect();
+        check_meta(&meta, scheme, &vocab).map_err(|why| fault(path, why))?;
+        let model = meta.settings.model(vocab.len());
+        check_extent(&meta, &model, scheme, &tensors).map_err(|why| fault(path, why))?;
+        if !file::sealed(text, &meta, &tensors) {
+            return Err(fault(
+                path,
+                "is damaged: its bytes do not match their SHA-256; take an older checkpoint",
+            ));
+        }
+        let states = states(&meta, &model, scheme, &tensors).map_err(|why| fault(path, why))?;
+        let columns = columns(&meta, &tensors).map_err(|why| fault(path, why))?;
+        let digest = format!("{:016x}", digest(&states));
+        if digest != meta.digest {
+            let why = format!(
+                "is damaged: its weights and moments have the digest {digest}, it claims {}",
+                meta.digest
+            );
+            return Err(fault(path, why));
+        }
+        Ok(Checkpoint {
+            path: path.to_path_buf(),
+            meta,
+            states,
+            columns,
+            scheme,
+            vocab,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> CharGpt {
+        self.meta.settings.model(self.vocab.len())
+    }
+
+    /// The scheme.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The characters, by token, ascending by code point.
+    pub fn vocab(&self) -> &[char] {
+        &self.vocab
+    }
+
+    /// The weights in the model's order, widened exactly.
+    pub fn weights(&self) -> Vec<(String, Vec<f32>)> {
+        let weights = self.states.iter().filter(|s| s.role == Role::Weight);
+        weights.map(|s| (s.name.clone(), s.values())).collect()
+    }
+}
+
+fn parse_meta(path: &Path, text: &str) -> Result<Meta, Error> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        format: u64,
+        #[serde(default)]
+        version: String,
+    }
+    let unreadable = |e: serde_json::Error| {
+        fault(
+            path,
+            format!("is damaged: its metadata is unreadable ({e})"),
+        )
+    };
+    let head: Head = serde_json::from_str(text).map_err(unreadable)?;
+    if head.format != u64::from(FORMAT) {
+        let version: String = head.version.chars().take(20).collect();
+        return Err(fault(
+            path,
+            format!(
+                "has checkpoint format {}, written by isobit {version:?}; this isobit {} reads format {FORMAT}; \
+                 use a newer isobit",
+                head.format,
+                env!("CARGO_PKG_VERSION")
+            ),
+        ));
+    }
+    serde_json::from_str(text).map_err(unreadable)
+}
+
+/// Refuses metadata that no run can have written.
+fn check_meta(m: &Meta, scheme: Scheme, vocab: &[char]) -> Result<(), String> {
+    let ensure = |ok: bool, what: &str| {
+        if ok {
+            Ok(())
+        } else {
+            Err(format!("is damaged: {what}"))
+        }
+    };
+    let s = &m.settings;
+    s.validate().map_err(|e| format!("is damaged: {e}"))?;
+    let x = &m.model;
+    if x.kind != "char-gpt" {
+        return Err(format!(
+            "has a model of the kind {:?}; this version has \"char-gpt\"",
+            x.kind
+        ));
+    }
+    ensure(
+        (x.n_layer, x.n_head, x.n_embd, x.block) == (s.n_layer, s.n_head, s.n_embd, s.block),
+        "its model is not that of its settings",
+    )?;
+    ensure(
+        !vocab.is_empty() && vocab.len() <= MAX_VOCAB && x.vocab == vocab.len(),
+        "its vocabulary has not the model's extent",
+    )?;
+    ensure(
+        vocab.windows(2).all(|w| w[0] < w[1]),
+        "its vocabulary is not in order",
+    )?;
+    ensure(
+        m.storage == scheme.policy().storage.name(),
+        "its storage type is not its scheme's",
+    )?;
+    ensure(
+        m.step >= 1 && m.step <= s.steps as u64 && m.updates <= m.step,
+        "its steps do not fit its settings",
+    )?;
+    ensure(plain_tag(&m.tag), "its tag cannot be part of a file name")?;
+    ensure(
+        m.best.is_none_or(|b| b.step <= m.step),
+        "its best step is yet to come",
+    )?;
+    let l = &m.ledger;
+    ensure(
+        l.first >= 1 && l.first <= m.step + 1,
+        "its ledger starts past its end",
+    )?;
+    let inside = |steps: &mut dyn Iterator<Item = u64>| {
+        let steps: Vec<u64> = steps.collect();
+        steps.windows(2).all(|w| w[0] < w[1])
+            && steps.iter().all(|n| (l.first..=m.step).contains(n))
+    };
+    ensure(
+        inside(&mut l.digests.iter().map(|r| r.0))
+            && inside(&mut l.curve.iter().map(|r| r.0))
+            && inside(&mut l.curve_fp32.iter().map(|r| r.0))
+            && inside(&mut l.swallow.iter().map(|r| r.0)),
+        "its ledger has steps out of order",
+    )?;
+    let hex = |d: &str| d.len() == 16 && d.bytes().all(|b| b.is_ascii_hexdigit());
+    ensure(
+        l.digests.iter().all(|r| hex(&r.1)),
+        "its ledger has a digest that is none",
+    )?;
+    ensure(
+        l.histogram.len() <= 1 << 16,
+        "its histogram is longer than any",
+    )
+}
+
+/// Whether a tag may be part of a file name.
+pub(crate) fn plain_tag(tag: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    tag.len() <= 64 && tag.chars().all(plain)
+}
+
+/// The safetensors type of a state.
+fn stored(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Bf16 => Dtype::BF16,
+        DType::F16 => Dtype::F16,
+        DType::F32 => Dtype::F32,
+        DType::U32 => Dtype::U32,
+    }
+}
+
+/// The tensors of the format: name, role, weight, extents. States come in the order of their digests.
+fn layout(model: &CharGpt) -> Vec<(String, Role, String, Vec<usize>)> {
+    let mut out = Vec::new();
+    for w in model.weights() {
+        let roles = [Role::Weight, Role::M, Role::V];
+        for (role, name) in roles.into_iter().zip(w.states()) {
+            out.push((name, role, w.name.clone(), w.dims.clone()));
+        }
+    }
+    out
+}
+
+/// The roles of all tensors, for the metadata.
+pub(crate) fn roles(model: &CharGpt) -> BTreeMap<String, meta::Tensor> {
+    let states = layout(model)
+        .into_iter()
+        .map(|(name, role, of, _)| (name, meta::Tensor { role, of: Some(of) }));
+    let ledger = COLUMNS.map(|(name, _)| {
+        let role = Role::Ledger;
+        (name.to_string(), meta::Tensor { role, of: None })
+    });
+    states.chain(ledger).collect()
+}
+
+/// Holds the model's extents against the file before anything of their size is made.
+fn check_extent(
+    m: &Meta,
+    model: &CharGpt,
+    scheme: Scheme,
+    tensors: &SafeTensors,
+) -> Result<(), String> {
+    let have: u128 = tensors.iter().map(|(_, t)| t.data().len() as u128).sum();
+    let element = if scheme.policy().storage.packed() {
+        2
+    } else {
+        4
+    };
+    let rows = (m.step + 1 - m.ledger.first) as u128;
+    let need = model.parameters() * 3 * element + rows * 16;
+    if have != need {
+        return Err(format!(
+            "is damaged: its model and ledger take {need} bytes, it has {have}"
+        ));
+    }
+    if m.tensors != roles(model) {
+        return Err("is damaged: its list of tensors is not that of its model".into());
+    }
+    match tensors
+        .names()
+        .iter()
+        .find(|n| !m.tensors.contains_key(**n))
+    {
+        Some(extra) => Err(format!(
+            "has a tensor {:?} that the model has not",
+            extra.chars().take(80).collect::<String>()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The bytes of a tensor of a type and extents.
+fn data<'a>(
+    tensors: &'a SafeTensors,
+    name: &str,
+    dtype: Dtype,
+    dims: &[usize],
+) -> Result<&'a [u8], String> {
+    let t = tensors
+        .tensor(name)
+        .map_err(|_| format!("has no tensor {name}"))?;
+    if t.dtype() != dtype || t.shape() != dims {
+        return Err(format!(
+            "{name} is {:?} {:?}, expected {dtype:?} {dims:?}",
+            t.dtype(),
+            t.shape()
+        ));
+    }
+    Ok(t.data())
+}
+
+fn states(
+    m: &Meta,
+    model: &CharGpt,
+    scheme: Scheme,
+    tensors: &SafeTensors,
+) -> Result<Vec<State>, String> {
+    let dtype = scheme.policy().storage;
+    let mut out = Vec::with_capacity(m.tensors.len());
+    for (name, role, of, dims) in layout(model) {
+        let bytes = data(tensors, &name, stored(dtype), &dims)?;
+        let row = dims.last().copied().unwrap_or(1);
+        let words = to_words(dtype, row, bytes);
+        let state = State {
+            name,
+            role,
+            of,
+            dims,
+            dtype,
+            words,
+        };
+        if let Some(i) = state.values().iter().position(|v| !v.is_finite()) {
+            return Err(format!(
+                "{} element {i} is not finite: training cannot go on from it",
+                state.name
+            ));
+        }
+        out.push(state);
+    }
+    Ok(out)
+}
+
+fn columns(m: &Meta, tensors: &SafeTensors) -> Result<Columns, String> {
+    let n = (m.step + 1 - m.ledger.first) as usize;
+    let [lr, loss, norm] = COLUMNS.map(|(name, dtype)| data(tensors, name, dtype, &[n]));
+    let f32s = |b: &[u8]| -> Vec<f32> {
+        let each = b.chunks_exact(4);
+        each.map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]))
+            .collect()
+    };
+    let wide = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+    Ok(Columns {
+        lr: lr?.chunks_exact(8).map(wide).collect(),
+        loss: f32s(loss?),
+        grad_norm: f32s(norm?),
+    })
+}
+
+/// Little-endian elements, unpadded, to words in padded rows.
+pub(crate) fn to_words(dtype: DType, row: usize, bytes: &[u8]) -> Vec<u32> {
+    if !dtype.packed() {
+        let each = bytes.chunks_exact(4);
+        return each
+            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
+            .collect();
+    }
+    let half = |c: &[u8]| u32::from(u16::from_le_bytes([c[0], c[1]]));
+    let pair = |c: &[u8]| half(c) | if c.len() == 4 { half(&c[2..]) << 16 } else { 0 };
+    bytes
+        .chunks(row.max(1) * 2)
+        .flat_map(|r| r.chunks(4).map(pair))
+        .collect()
+}
+
+/// Undoes [`to_words`].
+pub(crate) fn to_bytes(dtype: DType, row: usize, words: &[u32]) -> Vec<u8> {
+    if !dtype.packed() {
+        return words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    }
+    let row = row.max(1);
+    let mut out = Vec::with_capacity(words.len() * 4);
+    for r in words.chunks(row.div_ceil(2)) {
+        let start = out.len();
+        r.iter().for_each(|w| out.extend(w.to_le_bytes()));
+        out.truncate(start + row * 2);
+    }
+    out
+}
+
+/// The digest of states, as the device computes it.
+pub fn digest(states: &[State]) -> u64 {
+    let (mut a, mut b) = (0u32, 0u32);
+    for (tensor, s) in states.iter().enumerate() {
+        for (i, &word) in s.words.iter().enumerate() {
+            let (p, q) = element(tensor as u32, i as u32, word);
+            (a, b) = (a.wrapping_add(p), b.wrapping_add(q));
+        }
+    }
+    combine([a, b])
+}
+
+/// The bytes of a checkpoint.
+///
+/// # Errors
+/// A violated invariant of the program itself.
+pub(crate) fn to_file(meta: &Meta, states: &[State], columns: &Columns) -> Result<Vec<u8>, Error> {
+    let mut entries: Vec<file::Entry> = states
+        .iter()
+        .map(|s| file::Entry {
+            name: s.name.clone(),
+            dtype: stored(s.dtype),
+            dims: s.dims.clone(),
+            data: to_bytes(s.dtype, s.dims.last().copied().unwrap_or(1), &s.words),
+        })
+        .collect();
+    let n = columns.lr.len();
+    let f32s = |x: &[f32]| x.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let all = [
+        columns.lr.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        f32s(&columns.loss),
+        f32s(&columns.grad_norm),
+    ];
+    for ((name, dtype), data) in COLUMNS.into_iter().zip(all) {
+        let (name, dims) = (name.to_string(), vec![n]);
+        entries.push(file::Entry {
+            name,
+            dtype,
+            dims,
+            data,
+        });
+    }
+    file::serialize(meta, &entries)
+}
