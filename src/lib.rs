@@ -58,6 +58,7 @@ pub mod dtype;
 pub mod error;
 pub mod exec;
 pub mod graph;
+pub mod infer;
 pub mod kernels;
 pub mod models;
 pub mod ops;

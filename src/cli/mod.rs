@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod device;
+pub mod sample;
 pub mod train;
 
 use crate::error::Error;
@@ -72,6 +73,8 @@ pub enum Backend {
 enum Command {
     /// Train a model under each precision scheme and compare (the default command).
     Train(Box<train::TrainArgs>),
+    /// Write text with trained weights.
+    Sample(sample::SampleArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
 }
@@ -85,6 +88,7 @@ pub fn main() -> i32 {
     };
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
+        Command::Sample(args) => sample::sample(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
     };
     match result {
@@ -95,7 +99,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "adapters", "help"];
+    let commands = ["train", "sample", "adapters", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

@@ -156,9 +156,9 @@ impl TrainArgs {
 }
 
 /// Set by Ctrl-C or SIGTERM.
-static STOP: AtomicBool = AtomicBool::new(false);
+pub(super) static STOP: AtomicBool = AtomicBool::new(false);
 
-fn catch_signals() -> Result<(), Error> {
+pub(super) fn catch_signals() -> Result<(), Error> {
     let handler = || {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130); // asked twice: now

@@ -160,26 +160,7 @@ impl Text {
     /// # Errors
     /// `UnknownChars`, with the characters that are not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let mut unknown = BTreeSet::new();
-        let tokens = text
-            .chars()
-            .filter_map(|c| match self.vocab.binary_search(&c) {
-                // A vocabulary has at most `MAX_VOCAB` entries, so an index fits.
-                Ok(token) => Some(token as u32),
-                Err(_) => {
-                    unknown.insert(c);
-                    None
-                }
-            });
-        let tokens: Vec<u32> = tokens.collect();
-        if unknown.is_empty() {
-            return Ok(tokens);
-        }
-        Err(DataError::UnknownChars {
-            name: self.name.clone(),
-            chars: list(&unknown),
-            vocab: self.vocab.len(),
-        })
+        encode(&self.vocab, &self.name, text)
     }
 
     /// The characters of tokens.
@@ -200,6 +181,32 @@ impl Text {
         };
         tokens.iter().map(char_of).collect()
     }
+}
+
+/// Tokens of any text that uses the characters of a vocabulary, which ascends by code point. `name` is
+/// that of the text that the vocabulary comes from.
+///
+/// # Errors
+/// `UnknownChars`, with the characters that are not in the vocabulary.
+pub fn encode(vocab: &[char], name: &str, text: &str) -> Result<Vec<u32>, DataError> {
+    let mut unknown = BTreeSet::new();
+    let tokens = text.chars().filter_map(|c| match vocab.binary_search(&c) {
+        // A vocabulary has at most `MAX_VOCAB` entries, so an index fits.
+        Ok(token) => Some(token as u32),
+        Err(_) => {
+            unknown.insert(c);
+            None
+        }
+    });
+    let tokens: Vec<u32> = tokens.collect();
+    if unknown.is_empty() {
+        return Ok(tokens);
+    }
+    Err(DataError::UnknownChars {
+        name: name.to_string(),
+        chars: list(&unknown),
+        vocab: vocab.len(),
+    })
 }
 
 /// Length of the training part of `len` characters: the product in f64, cut to

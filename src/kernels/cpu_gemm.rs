@@ -21,11 +21,14 @@
 //! longer side is cut into tasks; a task packs its own part of the other operand, block of k by
 //! block of k, and runs a register kernel over the pairs of panels.
 //!
+//! A single row times a matrix of rows `[k,n]` needs no packing: its sums run side by side along n.
+//!
 //! Work is spread over the current rayon pool. A call from outside of the pool pays for a thread
 //! hand-over each time, so a training loop should run inside `ThreadPool::install`.
 
 mod micro;
 mod pack;
+mod row;
 #[cfg(test)]
 mod tests;
 
@@ -108,6 +111,9 @@ fn run(isa: Isa, g: &Gemm, ks: Range<usize>, a: Operand, b: Operand, c: &mut [f3
     };
     let kernels = Kernels::of(isa);
     let (m, n, k) = (g.m, g.n, g.k);
+    if m == 1 && !g.ta && !g.tb {
+        return row::product(ks, n, (a, b), floor, c);
+    }
     let plan = Plan {
         kernels,
         tiles: if exact {

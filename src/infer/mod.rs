@@ -1,0 +1,4 @@
+//! Use of trained weights: text generation, comparison of precisions, export to other programs.
+
+pub mod draw;
+pub mod generate;
