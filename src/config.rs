@@ -229,8 +229,16 @@ impl Settings {
             ));
         }
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        self.apply_text(path, &text)
+    }
+
+    /// As [`Settings::apply_file`], from the file's text.
+    ///
+    /// # Errors
+    /// As [`Settings::apply_file`].
+    pub fn apply_text(&mut self, path: &Path, text: &str) -> Result<(), Error> {
         let file: File =
-            toml::from_str(&text).map_err(|e| Error::Usage(one_line(path, &text, &e)))?;
+            toml::from_str(text).map_err(|e| Error::Usage(one_line(path, text, &e)))?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let stem = path
             .file_stem()

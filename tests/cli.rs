@@ -61,8 +61,12 @@ fn a_run_leaves_the_documented_files() {
     assert_eq!(
         listing(&dir.join("out")),
         [
+            "checkpoints",
             "curve_bf16_x.csv",
             "curve_fp32_x.csv",
+            "curve_fp32eval_bf16_x.csv",
+            "curve_fp32eval_fp32_x.csv",
+            "curve_fp32eval_mixed_x.csv",
             "curve_mixed_x.csv",
             "env.json",
             "steps_bf16_x.csv",

@@ -37,6 +37,10 @@ fn generate(
     n: usize,
 ) -> (Vec<Vec<u32>>, Vec<u32>) {
     let mut g = Generator::new(exec, model, policy, weights, cached).expect("loads");
+    go_on(&mut g, &model, prompt, n)
+}
+
+fn go_on(g: &mut Generator, model: &CharGpt, prompt: usize, n: usize) -> (Vec<Vec<u32>>, Vec<u32>) {
     let prompt: Vec<u32> = (0..prompt).map(|i| (i * 7 % model.vocab) as u32).collect();
     g.start(&prompt);
     let how = Drawing {
@@ -167,9 +171,16 @@ fn the_cache_saves_time() {
         };
         let w = weights(&model);
         let time = |cached| {
-            let start = std::time::Instant::now();
-            let tokens = generate(cpu(2), model, FP32, cached, &w, 1, n).1;
-            (start.elapsed().as_secs_f64(), tokens)
+            let mut g = Generator::new(cpu(2), model, FP32, &w, cached).expect("loads");
+            // The best of several, and the first loads programs: the machine has other work.
+            let mut best = f64::INFINITY;
+            let mut tokens = Vec::new();
+            for _ in 0..3 {
+                let start = std::time::Instant::now();
+                tokens = go_on(&mut g, &model, 1, n).1;
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            (best, tokens)
         };
         let (with, without) = (time(true), time(false));
         assert_eq!(with.1, without.1);

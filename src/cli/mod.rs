@@ -1,8 +1,12 @@
 //! The command line: one file a command.
 
 pub mod adapters;
+pub mod checkpoints;
 pub mod device;
+pub mod inspect;
+pub mod job;
 pub mod sample;
+pub mod terminal;
 pub mod train;
 
 use crate::error::Error;
@@ -34,6 +38,8 @@ Examples:
   isobit train --config run.toml --steps 50  a config file, one key overridden
   isobit --backend vulkan                    the same run, the same bits, on a GPU
   isobit adapters                            which devices there are
+  isobit train --resume results/tiny-cpu     go on with a run that was stopped, bit for bit
+  isobit inspect results/tiny-cpu/checkpoints/fp32    what a checkpoint holds
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -77,6 +83,8 @@ enum Command {
     Sample(sample::SampleArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
+    /// Show what a checkpoint or any safetensors file holds.
+    Inspect(inspect::InspectArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -90,6 +98,7 @@ pub fn main() -> i32 {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Sample(args) => sample::sample(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
+        Command::Inspect(args) => inspect::inspect(&args),
     };
     match result {
         Ok(code) => code,
@@ -99,7 +108,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "sample", "adapters", "help"];
+    let commands = ["train", "sample", "adapters", "inspect", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

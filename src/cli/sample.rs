@@ -2,7 +2,7 @@
 
 use super::Global;
 use super::device::Device;
-use super::train::{STOP, catch_signals};
+use super::terminal::{catch_signals, interrupted};
 use crate::data::text::encode;
 use crate::error::{Error, usage};
 use crate::infer::draw::{Drawing, draw};
@@ -11,7 +11,6 @@ use crate::train::checkpoint::{Checkpoint, Which, locate};
 use clap::Args;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Flags of `sample`.
@@ -139,7 +138,7 @@ pub fn sample(global: &Global, args: &SampleArgs) -> Result<i32, Error> {
     }
     g.start(&tokens);
     let mut written = 0;
-    while written < args.tokens && !STOP.load(Ordering::SeqCst) {
+    while written < args.tokens && !interrupted() {
         let token = draw(&g.logits()?, &drawing, written as u32).map_err(|i| {
             Error::Usage(format!(
                 "{}: the logit of {:?} after {written} characters is not a number; take an older checkpoint",

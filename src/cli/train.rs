@@ -2,24 +2,27 @@
 
 use super::Global;
 use super::adapters::default_preset;
+use super::checkpoints::{CheckpointArgs, claim, refuse_loss};
 use super::device::Device;
+use super::job::Job;
+use super::terminal::{catch_signals, introduce, tell_points};
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
-use crate::exec::bytes;
+use crate::exec::DeviceInfo;
 use crate::exec::cpu::free_memory;
 use crate::models::char_gpt::CharGpt;
-use crate::report::ledger::{CurveRow, SchemeLedger, SummaryRow, write_summary};
 use crate::report::{env, files};
-use crate::train::run::{Data, Extras, Observer, Outcome, run};
-use crate::train::session::{Programs, Session, StepResult, check_memory};
+use crate::train::checkpoint::keeper::weights_sha256;
+use crate::train::checkpoint::locate::FOLDER;
+use crate::train::checkpoint::resume::Resumed;
+use crate::train::checkpoint::{Checkpoint, plain_tag};
+use crate::train::progress::Progress;
+use crate::train::run::{Data, Extras};
+use crate::train::session::{Programs, check_memory};
 use crate::train::weights;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// Flags of `train`.
 #[derive(Args, Debug, Clone, Default)]
@@ -62,8 +65,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<i64>,
     /// Appended to the names of the CSV files.
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub tag: String,
+    #[arg(long)]
+    pub tag: Option<String>,
     /// Write the weights after the last step.
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
@@ -73,6 +76,9 @@ pub struct TrainArgs {
     /// Check everything and say what would run, without running or writing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Checkpoints.
+    #[command(flatten)]
+    pub checkpoints: CheckpointArgs,
 }
 
 impl TrainArgs {
@@ -81,7 +87,14 @@ impl TrainArgs {
     /// # Errors
     /// A file, key or value that cannot be used.
     pub fn settings(&self, default: Preset) -> Result<Settings, Error> {
-        let mut s = Settings::preset(self.preset.unwrap_or(default));
+        self.settings_over(Settings::preset(self.preset.unwrap_or(default)))
+    }
+
+    /// The settings that config file and flags give over others.
+    ///
+    /// # Errors
+    /// As [`TrainArgs::settings`].
+    fn settings_over(&self, mut s: Settings) -> Result<Settings, Error> {
         if let Some(path) = &self.config {
             s.apply_file(path)?;
         }
@@ -115,16 +128,40 @@ impl TrainArgs {
         if let Some(p) = &self.init {
             s.init = Some(p.clone());
         }
-        if let Some(list) = &self.schemes {
-            s.schemes = list
-                .iter()
-                .map(|n| Scheme::parse(n))
-                .collect::<Result<_, _>>()?;
-            s.schemes
-                .sort_by_key(|x| SCHEMES.iter().position(|y| x == y));
-            s.schemes.dedup();
+        if let Some(list) = self.chosen()? {
+            s.schemes = list;
         }
         s.validate()?;
+        Ok(s)
+    }
+
+    /// The schemes of `--schemes`, in the order in which they run.
+    fn chosen(&self) -> Result<Option<Vec<Scheme>>, Error> {
+        let Some(list) = &self.schemes else {
+            return Ok(None);
+        };
+        let mut out = list
+            .iter()
+            .map(|n| Scheme::parse(n))
+            .collect::<Result<Vec<_>, _>>()?;
+        out.sort_by_key(|x| SCHEMES.iter().position(|y| x == y));
+        out.dedup();
+        Ok(Some(out))
+    }
+
+    /// The settings of a run to go on with. Flags and a config file may name its files anew.
+    fn settings_of(&self, r: &Resumed) -> Result<Settings, Error> {
+        let mut s = self.settings_over(r.settings())?;
+        (s.name, s.schemes) = (r.meta().settings.name.clone(), r.schemes.clone());
+        r.check_settings(&s)?;
+        if let (Some(tag), false) = (&self.tag, self.checkpoints.resume_as.is_some())
+            && *tag != r.meta().tag
+        {
+            return usage(format!(
+                "--tag {tag:?}: the run to go on with has the tag {:?}",
+                r.meta().tag
+            ));
+        }
         Ok(s)
     }
 
@@ -141,11 +178,9 @@ impl TrainArgs {
             },
             _ => None,
         };
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if self.tag.len() > 64 || !self.tag.chars().all(plain) {
+        if let Some(tag) = self.tag.as_ref().filter(|t| !plain_tag(t)) {
             return usage(format!(
-                "--tag {:?}: is part of file names: at most 64 letters, digits, `.`, `_` and `-`",
-                self.tag
+                "--tag {tag:?}: is part of file names: at most 64 letters, digits, `.`, `_` and `-`"
             ));
         }
         Ok(Extras {
@@ -155,42 +190,40 @@ impl TrainArgs {
     }
 }
 
-/// Set by Ctrl-C or SIGTERM.
-pub(super) static STOP: AtomicBool = AtomicBool::new(false);
-
-pub(super) fn catch_signals() -> Result<(), Error> {
-    let handler = || {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130); // asked twice: now
-        }
-        eprintln!("\nstopping after this step (once more: at once)");
-    };
-    ctrlc::set_handler(handler).map_err(|e| Error::Internal(format!("cannot catch Ctrl-C: {e}")))
-}
-
 /// Runs the command; returns the exit code.
 ///
 /// # Errors
 /// Whatever stops it, as one line.
 pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
+    let flags = &args.checkpoints;
+    let schedule = flags.schedule()?;
     // Without a device there is no default preset; with one, the settings are still checked first.
     let asked = args
         .preset
         .or(args.config.is_some().then_some(Preset::Tiny));
-    if let Some(preset) = asked {
+    if let (Some(preset), None) = (asked, &flags.resume) {
         args.settings(preset)?;
     }
+    let resumed = flags.resumed(args.tag.as_deref(), args.chosen()?.as_deref())?;
     let device = Device::choose(global)?;
-    let s = args.settings(default_preset(&device))?;
+    let s = match &resumed {
+        Some(r) => args.settings_of(r)?,
+        None => args.settings(default_preset(&device))?,
+    };
     let extras = args.extras(&s)?;
+    let tag = match (&args.tag, &resumed) {
+        (Some(tag), _) => tag.clone(),
+        (None, Some(r)) => r.meta().tag.clone(),
+        (None, None) => String::new(),
+    };
     let first = device.open()?;
     let data = Data::load(&s)?;
+    if let Some(r) = &resumed {
+        r.check_data(&data)?;
+    }
     let model = s.model(data.text.vocab.len());
     check_memory(&model, s.batch, free_memory())?;
-    let weights = match &s.init {
-        Some(path) => weights::load(path, &model)?,
-        None => model.initial(s.seed),
-    };
+    let (weights, init) = initial(&s, &model, resumed.as_ref())?;
     let dump = extras.dump_grads.is_some();
     let compiled = s
         .schemes
@@ -198,10 +231,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
     let programs = compiled.collect::<Result<Vec<_>, _>>()?;
     let info = first.info();
-    let outdir = args
-        .outdir
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("results").join(format!("{}-{}", s.name, info.backend)));
+    let outdir = outdir(args, &s, resumed.as_ref(), &info)?;
     let threads = info
         .threads
         .map_or(String::new(), |n| format!(", {n} threads"));
@@ -212,52 +242,113 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         info.driver
     );
     introduce(&s, &data, &model, &programs, &outdir);
-    if args.dry_run {
-        println!("dry run: all is in order; nothing was run or written");
-        return Ok(0);
-    }
     let files: Vec<Extras> = s
         .schemes
         .iter()
         .map(|&x| extras.of(x, s.schemes.len()))
         .collect();
+    let points = resumed.as_ref().map_or(&[][..], |r| &r.points);
+    refuse_past_steps(args, &extras, points)?;
+    for p in points {
+        Progress::at(p, &s, &data)?;
+    }
+    refuse_loss(&s, &outdir, &tag, points, flags.overwrite)?;
+    tell_points(&s, points, &programs, dump);
+    if args.dry_run {
+        println!("dry run: all is in order; nothing was run or written");
+        return Ok(0);
+    }
     refuse_collisions(&s, args, &outdir, &files)?;
+    let stop_after = flags.stop_after.map(|n| n as usize);
+    let job = Job {
+        s: &s,
+        tag: &tag,
+        outdir: &outdir,
+        device: &device,
+        data: &data,
+        model,
+        programs: &programs,
+        weights: &weights,
+        files: &files,
+        schedule,
+        stop_after,
+        init,
+        points: resumed.map_or(vec![], |r| r.points),
+    };
     // What the device cannot hold is refused before anything is written.
-    let mut ready = Some(Session::new(first, model, &programs[0], &weights)?);
+    let ready = job.first_session(first)?;
     prepare_outputs(&outdir, &files)?;
+    let _lock = match schedule {
+        Some(_) => Some(claim(&s, &outdir, &tag, flags.overwrite)?),
+        None => None,
+    };
     catch_signals()?;
     env::write(&outdir, &info, &data.text, &s, &hashes(&programs))?;
-    let mut summary: Vec<SummaryRow> = Vec::new();
-    let mut stopped = false;
-    for ((&scheme, programs), extras) in s.schemes.iter().zip(&programs).zip(&files) {
-        // A new executor for each scheme, so that peak memory is counted anew.
-        let mut session = match ready.take() {
-            Some(session) => session,
-            None => Session::new(device.open()?, model, programs, &weights)?,
-        };
-        let mut ledger = SchemeLedger::new(&outdir, scheme.name(), &args.tag);
-        let mut view = Terminal::new(scheme, s.steps);
-        let outcome = run(
-            &mut session,
-            scheme,
-            &s,
-            &data,
-            &mut ledger,
-            extras,
-            &mut view,
-        );
-        view.finish();
-        let outcome = outcome?;
-        view.close(&outcome);
-        stopped = outcome.stopped;
-        summary.push(outcome.summary);
-        write_summary(&outdir, &args.tag, &summary)?;
-        if stopped {
-            break;
-        }
+    job.run(ready)
+}
+
+/// Weights by name.
+type Weights = Vec<(String, Vec<f32>)>;
+
+/// The initial weights and their digest. Where every scheme goes on from a checkpoint none are needed.
+fn initial(
+    s: &Settings,
+    model: &CharGpt,
+    resumed: Option<&Resumed>,
+) -> Result<(Weights, String), Error> {
+    let starts =
+        |scheme: &Scheme| resumed.is_none_or(|r| r.points.iter().all(|p| p.scheme() != *scheme));
+    if let (Some(r), false) = (resumed, s.schemes.iter().any(starts)) {
+        return Ok((vec![], r.meta().data.init.clone()));
     }
-    conclude(&s, &args.tag, &summary, &outdir);
-    Ok(if stopped { 130 } else { 0 })
+    let weights = match &s.init {
+        Some(path) => weights::load(path, model)?,
+        None => model.initial(s.seed),
+    };
+    let digest = weights_sha256(&weights);
+    match resumed.map(|r| &r.meta().data.init) {
+        Some(was) if *was != digest => usage(
+            "the schemes that are yet to start need the run's initial weights, and these are others; \
+             give the run's own with --init, or choose with --schemes",
+        ),
+        _ => Ok((weights, digest)),
+    }
+}
+
+/// Where the files go.
+fn outdir(
+    args: &TrainArgs,
+    s: &Settings,
+    resumed: Option<&Resumed>,
+    info: &DeviceInfo,
+) -> Result<PathBuf, Error> {
+    let default = || PathBuf::from("results").join(format!("{}-{}", s.name, info.backend));
+    match (&args.outdir, resumed) {
+        (Some(dir), _) => Ok(dir.clone()),
+        (None, None) => Ok(default()),
+        (None, Some(r)) => r.outdir.clone().ok_or_else(|| {
+            Error::Usage(format!(
+                "{}: does not lie in a run's output folder; say with --outdir where the files go",
+                r.points[0].path.display()
+            ))
+        }),
+    }
+}
+
+/// A step that is over cannot have its gradients written.
+fn refuse_past_steps(
+    args: &TrainArgs,
+    extras: &Extras,
+    points: &[Checkpoint],
+) -> Result<(), Error> {
+    let past = |n: usize| points.iter().find(|p| p.meta.step >= n as u64);
+    match extras.dump_grads.as_ref().map(|d| (d.0, past(d.0))) {
+        Some((n, Some(p))) if args.dump_grads.is_some() => usage(format!(
+            "--dump-grads {n}: {} is past that step",
+            p.path.display()
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Weights and gradients must not replace a file that the run reads, or one another, or stand under a
@@ -295,7 +386,8 @@ fn refuse_collisions(
     for path in files.iter().flat_map(Extras::paths) {
         let here = whole(path);
         let ending = here.extension().and_then(|e| e.to_str()).unwrap_or("");
-        let ledgers = here.starts_with(whole(outdir)) && ["csv", "json"].contains(&ending);
+        let ledgers = here.starts_with(whole(outdir)) && ["csv", "json"].contains(&ending)
+            || here.starts_with(whole(outdir).join(FOLDER));
         let why = if inputs.contains(&here) || program.as_ref() == Some(&here) {
             "this run reads it"
         } else if seen.contains(&here) {
@@ -327,158 +419,4 @@ fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
 
 fn hashes(programs: &[Programs]) -> BTreeMap<String, String> {
     programs.iter().flat_map(|p| p.hashes()).collect()
-}
-
-fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &[Programs], outdir: &Path) {
-    let t = &data.text;
-    if s.text.is_none() {
-        println!(
-            "data: {}, made by the program itself; `--data FILE` trains on a text of yours",
-            t.name
-        );
-    } else {
-        println!("data: {}", t.name);
-    }
-    println!(
-        "      {} characters to train on, {} to validate, vocabulary {}",
-        t.train.len(),
-        t.val.len(),
-        t.vocab.len()
-    );
-    println!(
-        "model: {} layers, {} heads, width {}, block {}: {} parameters; batch {}, {} steps; {} of memory",
-        s.n_layer,
-        s.n_head,
-        s.n_embd,
-        s.block,
-        model.parameters(),
-        s.batch,
-        s.steps,
-        bytes(programs.iter().map(|p| p.bytes()).max().unwrap_or(0))
-    );
-    println!("files: {}", outdir.display());
-}
-
-/// The closing table, and what it means.
-fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) {
-    println!(
-        "\n{:<8} {:>10} {:>12} {:>14} {:>10}",
-        "scheme", "ms a step", "memory", "final val loss", "swallowed"
-    );
-    let mut short = false;
-    for r in summary {
-        short |= r.step_ms.is_none();
-        let ms = r.step_ms.map_or("-".into(), |v| format!("{v:.2}"));
-        let loss = r.final_val_loss.map_or("-".into(), |v| format!("{v:.4}"));
-        let memory = bytes((r.peak_mem_gib * (1u64 << 30) as f64) as u64);
-        let swallowed = r
-            .swallowed
-            .map_or("-".into(), |v| format!("{:.1}%", 100.0 * v));
-        println!(
-            "{:<8} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
-            r.scheme
-        );
-    }
-    if short {
-        println!(
-            "(a step's time leaves out the first 20 steps; this run was too short to have one)"
-        );
-    }
-    if let Some(mixed) = summary.iter().find(|r| r.scheme == Scheme::Mixed.name()) {
-        if mixed.swallowed.is_some() {
-            println!(
-                "swallowed: the share of weights whose last counted update is lost if weights are kept in bf16"
-            );
-        } else {
-            println!(
-                "(no swallow count: it is taken every {} steps)",
-                s.ledger.swallow_interval
-            );
-        }
-        if tag.is_empty() && s.steps < s.ledger.gradhist_step as usize {
-            println!(
-                "(no gradient histogram: it is taken at step {})",
-                s.ledger.gradhist_step
-            );
-        }
-    }
-    println!("\nwritten to {}", outdir.display());
-}
-
-/// A progress bar on a terminal, plain lines elsewhere.
-struct Terminal {
-    scheme: &'static str,
-    bar: Option<ProgressBar>,
-    start: Instant,
-}
-
-impl Terminal {
-    fn new(scheme: Scheme, steps: usize) -> Terminal {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = "{prefix} {wide_bar} {pos}/{len} {msg} {eta} left";
-            let bar = ProgressBar::new(steps as u64).with_prefix(scheme.name());
-            bar.set_style(
-                ProgressStyle::with_template(style)
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
-        });
-        Terminal {
-            scheme: scheme.name(),
-            bar,
-            start: Instant::now(),
-        }
-    }
-
-    fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{text}")),
-            None => println!("{text}"),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-
-    fn close(&self, o: &Outcome) {
-        let how = if o.stopped { "stopped" } else { "done" };
-        println!(
-            "[{}] {how} after {} steps, {:.1} s; digest of weights and moments {:016x}",
-            self.scheme,
-            o.steps,
-            self.start.elapsed().as_secs_f64(),
-            o.digest
-        );
-    }
-}
-
-impl Observer for Terminal {
-    fn step(&mut self, step: usize, r: StepResult, ms: f64) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(step as u64);
-            bar.set_message(format!("loss {:.4}, {ms:.1} ms,", r.loss));
-        }
-    }
-
-    fn evaluated(&mut self, row: &CurveRow) {
-        self.line(&format!(
-            "[{}] step {}: val {:.4} train_ema {:.4}",
-            self.scheme, row.step, row.val_loss, row.train_ema
-        ));
-    }
-
-    fn swallowed(&mut self, step: usize, share: f64) {
-        let percent = 100.0 * share;
-        self.line(&format!(
-            "[{}] step {step}: bf16 weights would have swallowed {percent:.1}% of the updates",
-            self.scheme
-        ));
-    }
-
-    fn stopped(&self) -> bool {
-        STOP.load(Ordering::SeqCst)
-    }
 }

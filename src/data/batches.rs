@@ -19,13 +19,65 @@ pub enum Batches {
     Rows(Offsets, usize),
 }
 
+/// Where the next batch comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Position {
+    /// Seed, number and next counter of the stream.
+    Stream {
+        /// Seed.
+        seed: u64,
+        /// Number of the stream.
+        number: u32,
+        /// Next counter.
+        next: u32,
+    },
+    /// Next row of the file, from 0.
+    Rows(usize),
+}
+
 impl Batches {
+    /// These batches from a position on; none if it is of another stream or past the rows.
+    pub fn at(self, position: Position) -> Option<Batches> {
+        match (self, position) {
+            (
+                Batches::Stream {
+                    stream,
+                    below,
+                    batch,
+                },
+                Position::Stream { seed, number, next },
+            ) => {
+                let (have, of, _) = stream.position();
+                (have == seed && of == number).then(|| Batches::Stream {
+                    stream: Stream::at(seed, number, next),
+                    below,
+                    batch,
+                })
+            }
+            (Batches::Rows(offsets, _), Position::Rows(next)) => {
+                (next <= offsets.rows.len()).then_some(Batches::Rows(offsets, next))
+            }
+            _ => None,
+        }
+    }
+
     /// A stream over a part of `len` characters. The part must be longer than `block + 1`.
     pub fn stream(seed: u64, stream: u32, len: usize, block: usize, batch: usize) -> Batches {
         Batches::Stream {
             stream: Stream::new(seed, stream),
             below: (len - block - 1) as u64,
             batch,
+        }
+    }
+
+    /// Where the next batch comes from.
+    pub fn position(&self) -> Position {
+        match self {
+            Batches::Stream { stream, .. } => {
+                let (seed, number, next) = stream.position();
+                Position::Stream { seed, number, next }
+            }
+            Batches::Rows(_, next) => Position::Rows(*next),
         }
     }
 

@@ -145,11 +145,18 @@ impl Text {
     /// `from_str`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let name = path.display().to_string();
-        match String::from_utf8(read(path, MAX_BYTES)?) {
-            Ok(text) => Self::from_str(&name, &text),
+        Self::from_bytes(&path.display().to_string(), read(path, MAX_BYTES)?)
+    }
+
+    /// Tokens of a text in UTF-8; `name` stands for it in messages.
+    ///
+    /// # Errors
+    /// `NotUtf8`, and those of `from_str`.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, DataError> {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::from_str(name, &text),
             Err(error) => Err(DataError::NotUtf8 {
-                name,
+                name: name.to_string(),
                 offset: error.utf8_error().valid_up_to(),
             }),
         }

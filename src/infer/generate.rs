@@ -51,7 +51,10 @@ impl Generator {
             window: Vec::new(),
             done: 0,
         };
-        out.program(if cached { 1 } else { model.block })?;
+        let first: &[usize] = if cached { &[1, ROWS] } else { &[model.block] };
+        first
+            .iter()
+            .try_for_each(|&rows| out.program(rows).map(|_| ()))?;
         make_ready(&mut *out.exec, &model, &policy, weights)?;
         Ok(out)
     }

@@ -63,6 +63,20 @@ impl Stream {
         }
     }
 
+    /// The stream from its counter `next` on.
+    pub fn at(seed: u64, stream: u32, next: u32) -> Stream {
+        Stream {
+            next,
+            ..Stream::new(seed, stream)
+        }
+    }
+
+    /// Seed, stream and next counter: what [`Stream::at`] takes.
+    pub fn position(&self) -> (u64, u32, u32) {
+        let seed = u64::from(self.key[1]) << 32 | u64::from(self.key[0]);
+        (seed, self.stream, self.next)
+    }
+
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
         let [a, b] = threefry(self.key, [self.next, self.stream]);

@@ -1,6 +1,7 @@
 //! Files that are whole or absent.
 
 use crate::error::Error;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -9,10 +10,28 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// The file cannot be written; the old one, if any, is as it was.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_with(path, |f| f.write_all(bytes))
+}
+
+/// As [`write_atomic`], and syncs the folder: when this returns, a loss of power does not bring the old
+/// file back.
+///
+/// # Errors
+/// As [`write_atomic`].
+pub fn write_durable(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_atomic(path, bytes)?;
+    sync_folder(path.parent().unwrap_or(Path::new("")));
+    Ok(())
+}
+
+fn write_with(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> std::io::Result<()>,
+) -> Result<(), Error> {
     let temporary = sibling(path);
     let attempt = || -> std::io::Result<()> {
-        let mut f = std::fs::File::create(&temporary)?;
-        f.write_all(bytes)?;
+        let mut f = File::create(&temporary)?;
+        fill(&mut f)?;
         f.sync_all()?;
         std::fs::rename(&temporary, path)
     };
@@ -20,6 +39,37 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let _ = std::fs::remove_file(&temporary); // best effort: the write has failed already
         Error::io("write", path)(e)
     })
+}
+
+/// Makes a rename durable where the system can: the file itself is whole either way.
+fn sync_folder(dir: &Path) {
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    if cfg!(unix)
+        && let Ok(folder) = File::open(dir)
+    {
+        let _ = folder.sync_all(); // some file systems refuse; the rename stands
+    }
+}
+
+/// Removes what a killed run left of unfinished writes: temporary files of the names that `ours` knows.
+pub fn sweep(dir: &Path, ours: impl Fn(&str) -> bool) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return; // no folder, nothing left in it
+    };
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let name = file.to_str().and_then(|n| n.strip_suffix(".tmp"));
+        if let Some((name, process)) = name.and_then(|n| n.rsplit_once('.'))
+            && process.bytes().all(|b| b.is_ascii_digit())
+            && ours(name)
+        {
+            let _ = std::fs::remove_file(entry.path()); // best effort: it is in nobody's way
+        }
+    }
 }
 
 /// Makes sure that a file can be made at `path` later on, without making it.
@@ -37,7 +87,7 @@ pub fn check_writable(path: &Path) -> Result<(), Error> {
         )));
     }
     let temporary = sibling(path);
-    std::fs::File::create(&temporary).map_err(Error::io("write", path))?;
+    File::create(&temporary).map_err(Error::io("write", path))?;
     std::fs::remove_file(&temporary).map_err(Error::io("write", path))
 }
 
@@ -45,4 +95,47 @@ fn sibling(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
     path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("isobit-files-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        dir
+    }
+
+    #[test]
+    fn a_write_that_fails_half_way_leaves_the_old_file_alone() {
+        let dir = folder("half");
+        let file = dir.join("a");
+        write_atomic(&file, b"old").expect("written");
+        let half = |f: &mut File| {
+            f.write_all(b"ne")?;
+            Err(Error::from(ErrorKind::StorageFull))
+        };
+        let e = write_with(&file, half).expect_err("no space").to_string();
+        assert!(e.contains("cannot write") && e.contains("space"), "{e}");
+        assert_eq!(std::fs::read(&file).expect("the old file"), b"old");
+        assert_eq!(std::fs::read_dir(&dir).expect("the folder").count(), 1);
+        write_atomic(&file, b"new").expect("written");
+        assert_eq!(std::fs::read(&file).expect("the new file"), b"new");
+        std::fs::remove_dir_all(dir).expect("removed");
+    }
+
+    #[test]
+    fn only_known_leftovers_are_swept() {
+        let dir = folder("sweep");
+        for name in ["a.csv.12.tmp", "a.csv.x1.tmp", "b.csv.12.tmp", "a.csv"] {
+            std::fs::write(dir.join(name), b"x").expect("a file");
+        }
+        sweep(&dir, |n| n == "a.csv");
+        let left = |n: &str| dir.join(n).exists();
+        assert!(!left("a.csv.12.tmp"));
+        assert!(left("a.csv.x1.tmp") && left("b.csv.12.tmp") && left("a.csv"));
+        std::fs::remove_dir_all(dir).expect("removed");
+    }
 }

@@ -56,6 +56,8 @@ pub struct SchemeLedger {
     pub steps: Vec<StepRow>,
     /// Every evaluation.
     pub curve: Vec<CurveRow>,
+    /// Every evaluation of the same weights in fp32.
+    pub curve_fp32: Vec<CurveRow>,
     /// Step and share of swallowed updates, in a mixed run.
     pub swallow: Vec<(usize, f64)>,
     /// Counts of gradient magnitudes at one step of a mixed run: log10 of the range's lower edge, count.
@@ -89,30 +91,35 @@ impl SchemeLedger {
             tag,
             steps: Vec::new(),
             curve: Vec::new(),
+            curve_fp32: Vec::new(),
             swallow: Vec::new(),
             histogram: Vec::new(),
         }
     }
 
-    /// Writes the files that have rows: `curve_*`, `steps_*`, and of a mixed run `swallow{tag}.csv` and,
-    /// without a tag, `gradhist.csv`.
+    /// Writes the files that have rows: `curve_*`, `curve_fp32eval_*`, `steps_*`, and of a mixed run
+    /// `swallow{tag}.csv` and, without a tag, `gradhist.csv`.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
-        let curve = self.curve.iter().map(|r| {
-            [
-                r.step.to_string(),
-                format!("{:.7}", r.val_loss),
-                format!("{:.7}", r.train_ema),
-            ]
-        });
-        let curve = table(["step", "val_loss", "train_ema"], curve)?;
         let name = |kind: &str| {
             self.dir
                 .join(format!("{kind}_{}{}.csv", self.scheme, self.tag))
         };
-        write_atomic(&name("curve"), &curve)?;
+        for (kind, rows) in [("curve", &self.curve), ("curve_fp32eval", &self.curve_fp32)] {
+            let rows = rows.iter().map(|r| {
+                [
+                    r.step.to_string(),
+                    format!("{:.7}", r.val_loss),
+                    format!("{:.7}", r.train_ema),
+                ]
+            });
+            write_atomic(
+                &name(kind),
+                &table(["step", "val_loss", "train_ema"], rows)?,
+            )?;
+        }
         let steps = self.steps.iter().map(|r| {
             [
                 r.step.to_string(),
@@ -148,6 +155,12 @@ impl SchemeLedger {
         }
         Ok(())
     }
+}
+
+/// Whether a file name is one that a run writes into its output folder.
+pub fn is_ours(name: &str) -> bool {
+    let kinds = ["curve_", "steps_", "swallow", "gradhist", "summary"];
+    name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
 }
 
 /// Writes `summary{tag}.csv`.

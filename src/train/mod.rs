@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod ledgers;
+pub mod progress;
 pub mod run;
 pub mod schedule;
 pub mod session;

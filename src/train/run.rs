@@ -1,6 +1,9 @@
 //! One scheme's run: steps, evaluations, ledger rows.
 
+use super::checkpoint::keeper::{Keeper, rows_sha256};
+use super::checkpoint::meta::DataId;
 use super::ledgers::lower_edge;
+use super::progress::Progress;
 use super::schedule::lr_at;
 use super::session::{Session, StepResult};
 use super::weights;
@@ -128,6 +131,19 @@ impl Extras {
     }
 }
 
+impl Data {
+    /// What a checkpoint must say of the data; `init` is the digest of the initial weights.
+    pub fn id(&self, init: String) -> DataId {
+        DataId {
+            name: self.text.name.clone(),
+            sha256: self.text.sha256.clone(),
+            train_offsets: self.train.as_ref().map(|o| rows_sha256(&o.rows)),
+            val_offsets: rows_sha256(&self.val),
+            init,
+        }
+    }
+}
+
 /// Told of a run's progress.
 pub trait Observer {
     /// After each training step: number, result, its time in ms.
@@ -136,6 +152,10 @@ pub trait Observer {
     fn evaluated(&mut self, row: &CurveRow);
     /// After each count of swallowed updates: step, share of all weights.
     fn swallowed(&mut self, step: usize, share: f64);
+    /// A file could not be written, and the run goes on.
+    fn warned(&mut self, text: &str) {
+        eprintln!("{text}");
+    }
     /// Whether to stop after this step.
     fn stopped(&self) -> bool;
 }
@@ -150,13 +170,17 @@ pub struct Outcome {
     pub steps: usize,
     /// Whether it was stopped before its last step.
     pub stopped: bool,
+    /// The last checkpoint, where checkpoints are written.
+    pub checkpoint: Option<PathBuf>,
+    /// Why the last checkpoint could not be written.
+    pub unsaved: Option<Error>,
 }
 
-/// Trains one scheme to the end, or until the observer says stop. The ledger's files are up to date at
-/// every evaluation and when this returns, with or without an error.
+/// Trains one scheme from its first step to the end, or until the observer says stop, without
+/// checkpoints. See [`Run`].
 ///
 /// # Errors
-/// A device or file error, or a loss that is no number.
+/// As [`Run::go`].
 pub fn run(
     session: &mut Session,
     scheme: Scheme,
@@ -166,124 +190,274 @@ pub fn run(
     extras: &Extras,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
-    let result = steps(session, scheme, s, data, ledger, extras, observer);
-    let flushed = ledger.flush();
-    let outcome = result?;
-    flushed?;
-    Ok(outcome)
+    let run = Run {
+        session,
+        scheme,
+        s,
+        data,
+        ledger,
+        extras,
+        observer,
+        keeper: None,
+        progress: Progress::start(s, data),
+    };
+    run.go()
 }
 
-fn steps(
-    session: &mut Session,
-    scheme: Scheme,
-    s: &Settings,
-    data: &Data,
-    ledger: &mut SchemeLedger,
-    extras: &Extras,
-    observer: &mut dyn Observer,
-) -> Result<Outcome, Error> {
-    let mut batches = data.batches(s);
-    let mut ema: Option<f64> = None;
-    let (mut timed_ms, mut timed) = (0.0, 0usize);
-    let mut digest = 0;
-    let mut done = 0;
-    let mut stopped = false;
-    while done < s.steps && !stopped {
-        let it = done;
-        let batch = gather(&data.text.train, &batches.next_offsets(), s.block);
-        let lr = lr_at(s, it);
-        done = it + 1;
+/// One scheme's run and what it works on.
+pub struct Run<'a> {
+    /// The programs, with weights and moments as `progress` says.
+    pub session: &'a mut Session,
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The settings.
+    pub s: &'a Settings,
+    /// The data.
+    pub data: &'a Data,
+    /// The ledger, with the rows up to `progress`.
+    pub ledger: &'a mut SchemeLedger,
+    /// Files besides the ledger.
+    pub extras: &'a Extras,
+    /// Told of the progress.
+    pub observer: &'a mut dyn Observer,
+    /// Writes checkpoints, where there are any.
+    pub keeper: Option<Keeper>,
+    /// Where the run stands.
+    pub progress: Progress,
+}
+
+/// What [`Run::step`] tells of one step.
+struct Step {
+    row: StepRow,
+    /// Whether its time is one to count.
+    timed: bool,
+    ms: f64,
+}
+
+impl Run<'_> {
+    /// Trains to the end, or until the observer says stop. The ledger's files are up to date at every
+    /// evaluation and when this returns, with or without an error; a checkpoint is written where the
+    /// keeper has one due, at the end, and where the run is stopped.
+    ///
+    /// # Errors
+    /// A device or file error, or a loss that is no number.
+    pub fn go(mut self) -> Result<Outcome, Error> {
+        let result = self.steps();
+        let flushed = self.ledger.flush();
+        let outcome = result?;
+        flushed?;
+        Ok(outcome)
+    }
+
+    fn steps(&mut self) -> Result<Outcome, Error> {
+        let start = self.progress.step;
+        let mut digest = self.ledger.steps.last().and_then(|r| r.digest);
+        let mut stopped = false;
+        let mut unsaved = None;
+        while self.progress.step < self.s.steps && !stopped {
+            let step = self.step()?;
+            let done = self.progress.step;
+            if step.timed && done > start + UNTIMED {
+                self.progress.timed_ms += step.ms;
+                self.progress.timed += 1;
+            }
+            let mut row = step.row;
+            stopped = done < self.s.steps && self.observer.stopped();
+            let last = done == self.s.steps || stopped;
+            let every = self.s.eval_interval;
+            let evaluates = done == 1 || done.is_multiple_of(every) || done == self.s.steps;
+            if evaluates || last {
+                digest = Some(self.session.digest()?);
+                row.digest = digest;
+            }
+            let fp32 = if evaluates {
+                Some(self.evaluate(&mut row)?)
+            } else {
+                None
+            };
+            self.ledger.steps.push(row);
+            if evaluates {
+                let flushed = self.ledger.flush();
+                self.tolerate(flushed)?;
+            }
+            unsaved = self.keep(fp32, last)?;
+        }
+        if let Some(path) = &self.extras.save {
+            weights::save(path, &self.session.weights()?)?;
+        }
+        let digest = match digest {
+            Some(digest) => digest,
+            None => self.session.digest()?,
+        };
+        let peak = self.session.exec().memory().peak;
+        Ok(Outcome {
+            summary: summary(
+                self.scheme,
+                self.ledger,
+                self.progress.step_ms(),
+                self.progress.peak_bytes.max(peak),
+            ),
+            digest,
+            steps: self.progress.step,
+            stopped,
+            checkpoint: self.keeper.as_ref().and_then(Keeper::last),
+            unsaved,
+        })
+    }
+
+    /// One training step with its ledgers.
+    fn step(&mut self) -> Result<Step, Error> {
+        let (s, p) = (self.s, &mut self.progress);
+        let batch = gather(&self.data.text.train, &p.batches.next_offsets(), s.block);
+        let lr = lr_at(s, p.step);
+        p.step += 1;
+        p.updates += 1;
+        let done = p.step;
         let counts_swallowed = (done as u64).is_multiple_of(s.ledger.swallow_interval);
         let histogram = done as u64 == s.ledger.gradhist_step;
         if counts_swallowed {
-            session.snapshot()?;
+            self.session.snapshot()?;
         }
         let start = Instant::now();
-        let result = session.step(s, &batch, lr, done as u64, histogram)?;
+        let result = self.session.step(s, &batch, lr, p.updates, histogram)?;
         let ms = start.elapsed().as_secs_f64() * 1e3;
         if !result.loss.is_finite() || !result.grad_norm.is_finite() {
-            let what = session.first_non_finite()?;
+            let what = self.session.first_non_finite()?;
             return Err(Error::NonFinite {
-                scheme: scheme.name().into(),
+                scheme: self.scheme.name().into(),
                 step: done,
                 what,
             });
         }
-        if it >= UNTIMED && !counts_swallowed && !histogram {
-            (timed_ms, timed) = (timed_ms + ms, timed + 1);
-        }
-        let average = ema.map_or(result.loss as f64, |e| 0.98 * e + 0.02 * result.loss as f64);
-        ema = Some(average);
-        if let Some((step, path)) = &extras.dump_grads
+        let loss = result.loss as f64;
+        p.ema = Some(p.ema.map_or(loss, |e| 0.98 * e + 0.02 * loss));
+        if let Some((step, path)) = &self.extras.dump_grads
             && *step == done
         {
-            weights::save(path, &session.gradients()?)?;
+            weights::save(path, &self.session.gradients()?)?;
         }
-        if histogram && let Some(counts) = session.gradient_histogram()? {
-            ledger.histogram = counts
+        if histogram && let Some(counts) = self.session.gradient_histogram()? {
+            self.ledger.histogram = counts
                 .iter()
                 .enumerate()
                 .map(|(k, &c)| (lower_edge(k), c))
                 .collect();
         }
-        if counts_swallowed && let Some(share) = session.swallowed()? {
-            ledger.swallow.push((done, share));
-            observer.swallowed(done, share);
+        if counts_swallowed && let Some(share) = self.session.swallowed()? {
+            self.ledger.swallow.push((done, share));
+            self.observer.swallowed(done, share);
         }
-        observer.step(done, result, ms);
-        stopped = done < s.steps && observer.stopped();
-        let mut row = StepRow {
-            step: done,
-            lr,
-            loss: result.loss,
-            grad_norm: result.grad_norm,
-            digest: None,
-            val_loss: None,
-        };
-        let last = done == s.steps || stopped;
-        let evaluates = done == 1 || done.is_multiple_of(s.eval_interval) || done == s.steps;
-        if evaluates || last {
-            digest = session.digest()?;
-            row.digest = Some(digest);
-        }
-        if evaluates {
-            let curve = CurveRow {
+        self.observer.step(done, result, ms);
+        Ok(Step {
+            row: StepRow {
                 step: done,
-                val_loss: validate(session, s, data)?,
-                train_ema: average,
-            };
-            row.val_loss = Some(curve.val_loss);
-            ledger.curve.push(curve);
-            observer.evaluated(&curve);
-        }
-        ledger.steps.push(row);
-        if evaluates {
-            ledger.flush()?;
+                lr,
+                loss: result.loss,
+                grad_norm: result.grad_norm,
+                digest: None,
+                val_loss: None,
+            },
+            timed: !counts_swallowed && !histogram,
+            ms,
+        })
+    }
+
+    /// Evaluates in the scheme and in fp32; returns the loss in fp32.
+    fn evaluate(&mut self, row: &mut StepRow) -> Result<f64, Error> {
+        let curve = |val_loss| CurveRow {
+            step: row.step,
+            val_loss,
+            train_ema: self.progress.ema.unwrap_or(row.loss as f64),
+        };
+        let own = curve(validate(
+            self.session,
+            self.s,
+            self.data,
+            Session::evaluate,
+        )?);
+        let fp32 = match self.session.has_own_fp32() {
+            true => own,
+            false => curve(validate(
+                self.session,
+                self.s,
+                self.data,
+                Session::evaluate_fp32,
+            )?),
+        };
+        row.val_loss = Some(own.val_loss);
+        self.ledger.curve.push(own);
+        self.ledger.curve_fp32.push(fp32);
+        self.observer.evaluated(&own);
+        Ok(fp32.val_loss)
+    }
+
+    /// Writes the checkpoints that are due; returns why one could not be written, where the run goes on
+    /// nevertheless.
+    fn keep(&mut self, fp32: Option<f64>, last: bool) -> Result<Option<Error>, Error> {
+        let Some(mut keeper) = self.keeper.take() else {
+            return Ok(None);
+        };
+        let best = match fp32 {
+            Some(loss) => keeper.save_if_best(self.session, &mut self.progress, self.ledger, loss),
+            None => Ok(()),
+        };
+        let due = last || keeper.due(self.progress.step);
+        let saved = if due {
+            keeper.save(self.session, &self.progress, self.ledger)
+        } else {
+            Ok(())
+        };
+        self.keeper = Some(keeper);
+        let best = self.tolerate(best)?;
+        Ok(self.tolerate(saved)?.or(best))
+    }
+
+    /// Lets the run go on after a file could not be written, if that is wanted: what is on disk is as it
+    /// was, and the next attempt writes it all. Returns the reason, which has been told.
+    fn tolerate(&mut self, result: Result<(), Error>) -> Result<Option<Error>, Error> {
+        let stop = self
+            .keeper
+            .as_ref()
+            .is_none_or(|k| k.schedule().stop_on_error);
+        match result {
+            Err(e @ Error::Io { .. }) if !stop => {
+                self.observer.warned(&format!(
+                    "warning: step {}: {e}; the files before it are as they were, training goes on",
+                    self.progress.step
+                ));
+                Ok(Some(e))
+            }
+            other => other.map(|()| None),
         }
     }
-    if let Some(path) = &extras.save {
-        weights::save(path, &session.weights()?)?;
-    }
-    let summary = SummaryRow {
+}
+
+/// A scheme's row of the summary.
+pub fn summary(
+    scheme: Scheme,
+    ledger: &SchemeLedger,
+    step_ms: Option<f64>,
+    peak: u64,
+) -> SummaryRow {
+    SummaryRow {
         scheme: scheme.name().into(),
-        step_ms: (timed > 0).then(|| timed_ms / timed as f64),
-        peak_mem_gib: session.exec().memory().peak as f64 / (1u64 << 30) as f64,
+        step_ms,
+        peak_mem_gib: peak as f64 / (1u64 << 30) as f64,
         final_val_loss: ledger.curve.last().map(|c| c.val_loss),
         swallowed: ledger.swallow.last().map(|s| s.1),
-    };
-    Ok(Outcome {
-        summary,
-        digest,
-        steps: done,
-        stopped,
-    })
+    }
 }
 
 /// Mean loss over the validation batches.
-fn validate(session: &mut Session, s: &Settings, data: &Data) -> Result<f64, Error> {
+fn validate(
+    session: &mut Session,
+    s: &Settings,
+    data: &Data,
+    evaluate: impl Fn(&mut Session, &(Vec<u32>, Vec<u32>)) -> Result<f32, Error>,
+) -> Result<f64, Error> {
     let mut total = 0.0;
     for offsets in &data.val {
-        total += session.evaluate(&gather(&data.text.val, offsets, s.block))? as f64;
+        total += evaluate(session, &gather(&data.text.val, offsets, s.block))? as f64;
     }
     Ok(total / data.val.len() as f64)
 }

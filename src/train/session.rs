@@ -1,5 +1,6 @@
 //! A session: the programs of one training run, loaded on one executor over shared states.
 
+use super::checkpoint::{State, layout};
 use super::ledgers::{edges, snapshot_program, swallow_program};
 use super::schedule::hyper;
 use super::weights::Tensors;
@@ -10,6 +11,7 @@ use crate::exec::{Executor, ProgramId, bytes};
 use crate::kernels::digest::combine;
 use crate::kernels::histogram::BINS;
 use crate::models::char_gpt::{CharGpt, TrainOptions};
+use crate::passes::autocast::Policy;
 use crate::passes::compile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +21,21 @@ pub struct Programs {
     scheme: Scheme,
     train: Arc<crate::plan::Plan>,
     eval: Arc<crate::plan::Plan>,
+    /// The evaluation of the same weights in fp32, where the scheme's own is another.
+    eval_fp32: Option<Arc<crate::plan::Plan>>,
     digest: Arc<crate::plan::Plan>,
     /// The seed's ledgers, in a mixed run.
     ledgers: Option<LedgerPlans>,
+}
+
+/// fp32 arithmetic on weights as a policy stores them: each is widened, which is exact, where it is used.
+fn widened(policy: &Policy) -> Policy {
+    Policy {
+        name: "fp32",
+        low: DType::F32,
+        narrow_activations: false,
+        ..*policy
+    }
 }
 
 struct LedgerPlans {
@@ -68,9 +82,18 @@ impl Programs {
         } else {
             None
         };
+        let eval_fp32 = if scheme == Scheme::Fp32 {
+            None
+        } else {
+            Some(plan(
+                "eval-fp32",
+                model.eval_program(s.batch, &widened(&policy)),
+            )?)
+        };
         Ok(Programs {
             scheme,
             ledgers,
+            eval_fp32,
             train: plan("train", train)?,
             eval: plan("eval", model.eval_program(s.batch, &policy))?,
             digest: plan("digest", model.digest_program(&policy))?,
@@ -85,6 +108,7 @@ impl Programs {
             .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
         [&self.train, &self.eval, &self.digest]
             .into_iter()
+            .chain(&self.eval_fp32)
             .chain(ledgers)
             .map(|p| &**p)
             .collect()
@@ -96,6 +120,11 @@ impl Programs {
             .iter()
             .map(|p| (format!("{}.{}", self.scheme.name(), p.name), p.hash.clone()))
             .collect()
+    }
+
+    /// Hash of the training program's plan.
+    pub fn hash(&self) -> &str {
+        &self.train.hash
     }
 
     /// Bytes that training needs: the states and the largest program's slots (programs take turns).
@@ -127,6 +156,7 @@ pub struct Session {
     plan: Arc<crate::plan::Plan>,
     train: ProgramId,
     eval: ProgramId,
+    eval_fp32: ProgramId,
     digest: ProgramId,
     ledgers: Option<LedgerIds>,
     /// Which of the training programs ran last.
@@ -173,6 +203,10 @@ impl Session {
     ) -> Result<Session, Error> {
         let train = exec.load(programs.train.clone())?;
         let eval = exec.load(programs.eval.clone())?;
+        let eval_fp32 = match &programs.eval_fp32 {
+            Some(plan) => exec.load(plan.clone())?,
+            None => eval,
+        };
         let digest = exec.load(programs.digest.clone())?;
         let ledgers = match &programs.ledgers {
             Some(l) => Some(LedgerIds {
@@ -198,6 +232,7 @@ impl Session {
             plan: programs.train.clone(),
             train,
             eval,
+            eval_fp32,
             digest,
             ledgers,
             last: train,
@@ -296,10 +331,31 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn evaluate(&mut self, batch: &(Vec<u32>, Vec<u32>)) -> Result<f32, Error> {
-        self.exec.write_input(self.eval, "idx", &batch.0)?;
-        self.exec.write_input(self.eval, "target", &batch.1)?;
-        self.exec.run(self.eval)?;
-        self.scalar(self.eval, "loss")
+        self.loss_under(self.eval, batch)
+    }
+
+    /// Loss of a batch under the present weights, each widened, computed in fp32.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn evaluate_fp32(&mut self, batch: &(Vec<u32>, Vec<u32>)) -> Result<f32, Error> {
+        self.loss_under(self.eval_fp32, batch)
+    }
+
+    /// Whether the scheme's own evaluation is the one in fp32.
+    pub fn has_own_fp32(&self) -> bool {
+        self.eval_fp32 == self.eval
+    }
+
+    fn loss_under(
+        &mut self,
+        program: ProgramId,
+        batch: &(Vec<u32>, Vec<u32>),
+    ) -> Result<f32, Error> {
+        self.exec.write_input(program, "idx", &batch.0)?;
+        self.exec.write_input(program, "target", &batch.1)?;
+        self.exec.run(program)?;
+        self.scalar(program, "loss")
     }
 
     fn scalar(&mut self, program: ProgramId, name: &str) -> Result<f32, Error> {
@@ -334,6 +390,29 @@ impl Session {
             out.push((w.name, w.dims, data));
         }
         Ok(out)
+    }
+
+    /// Weights and moments as they are stored, in the order of the digest.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn states(&mut self) -> Result<Vec<State>, Error> {
+        let mut out = layout(&self.model, self.storage);
+        for state in &mut out {
+            state.words = self.exec.read_state(&state.name)?;
+        }
+        Ok(out)
+    }
+
+    /// Replaces weights and moments.
+    ///
+    /// # Errors
+    /// They are not this session's, or the device failed.
+    pub fn restore(&mut self, states: &[State]) -> Result<(), Error> {
+        for state in states {
+            self.exec.write_state(&state.name, &state.words)?;
+        }
+        Ok(())
     }
 
     /// The gradients of the last step, where the program was compiled to keep them.

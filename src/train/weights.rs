@@ -1,5 +1,7 @@
 //! Weights in and out, as safetensors under PyTorch's names.
 
+use super::checkpoint::file::fault;
+use super::checkpoint::{MAX_HEADER, read};
 use crate::error::Error;
 use crate::models::char_gpt::CharGpt;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -14,24 +16,30 @@ pub type Tensors = Vec<(String, Vec<usize>, Vec<f32>)>;
 /// A file that cannot be read, is no safetensors file, or differs from the model in names, shapes or
 /// types. The message names the first tensor that differs.
 pub fn load(path: &Path, model: &CharGpt) -> Result<Vec<(String, Vec<f32>)>, Error> {
-    let fail = |why: String| Error::Weights {
-        path: path.to_path_buf(),
-        why,
-    };
+    let fail = |why: String| fault(path, why);
     let expected: u64 = model.parameters() as u64 * 4;
     let meta = std::fs::metadata(path).map_err(Error::io("read", path))?;
-    if !meta.is_file() {
-        return Err(fail("is not a file".into()));
-    }
     // Names and padding make a small header; anything far larger is not this model's file.
-    if meta.len() > expected + (64 << 20) {
+    if meta.is_file() && meta.len() > expected + MAX_HEADER {
         return Err(fail(format!(
             "has {} bytes, this model's weights are {expected}",
             meta.len()
         )));
     }
-    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| {
+    from_bytes(path, &read(path)?, model)
+}
+
+/// As [`load`], from the bytes of a file; `path` stands for it in messages.
+///
+/// # Errors
+/// As [`load`].
+pub fn from_bytes(
+    path: &Path,
+    bytes: &[u8],
+    model: &CharGpt,
+) -> Result<Vec<(String, Vec<f32>)>, Error> {
+    let fail = |why: String| fault(path, why);
+    let file = SafeTensors::deserialize(bytes).map_err(|e| {
         fail(format!(
             "is not a whole safetensors file ({e}); save it again or take another --init"
         ))

@@ -1,10 +1,11 @@
 //! Tables of offsets: where each sequence of each batch starts.
 
+use std::io::Read;
 use std::path::Path;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-use super::{DataError, open};
+use super::{DataError, MAX_BYTES, open};
 
 /// The offsets of given batches, read from a CSV file.
 ///
@@ -40,18 +41,41 @@ impl Offsets {
         block: usize,
         part_len: usize,
     ) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let file = open(path)?;
+        // A device or pipe without end must not fill the memory.
+        let length = file.metadata().map_or(0, |m| m.len());
+        if length > MAX_BYTES {
+            return Err(DataError::TooLarge {
+                path: path.to_path_buf(),
+                limit: MAX_BYTES,
+            });
+        }
+        Self::from_reader(path, file.take(MAX_BYTES), batch, block, part_len)
+    }
+
+    /// As `load`, from the text of a table; `path` stands for it in messages.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn from_reader(
+        path: &Path,
+        table: impl Read,
+        batch: usize,
+        block: usize,
+        part_len: usize,
+    ) -> Result<Self, DataError> {
         let shape = Shape {
-            path: path.as_ref(),
+            path,
             batch,
             block,
             part_len,
         };
-        let file = open(shape.path)?;
         let mut reader = ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
             .trim(Trim::All)
-            .from_reader(file);
+            .from_reader(table);
         let mut rows = Vec::new();
         let mut header = false;
         for record in reader.records() {

@@ -17,9 +17,13 @@
 //! A file is hostile until it is checked: its length bounds what its header may claim, and the extents in
 //! its metadata must account for every tensor before one of them is looked at.
 
+pub mod convert;
 pub(crate) mod file;
+pub mod inspect;
+pub mod keeper;
 pub mod locate;
 pub mod meta;
+pub mod resume;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +33,7 @@ use crate::dtype::DType;
 use crate::error::Error;
 use crate::kernels::digest::{combine, element};
 use crate::models::char_gpt::CharGpt;
+use crate::train::weights::Tensors;
 use file::fault;
 pub use file::{MAX_HEADER, parse, read};
 pub use locate::{Which, locate};
@@ -64,8 +69,12 @@ pub struct State {
 impl State {
     /// Its elements, widened exactly.
     pub fn values(&self) -> Vec<f32> {
-        self.dtype
-            .unpack(self.dims.last().copied().unwrap_or(1), &self.words)
+        self.dtype.unpack(self.row(), &self.words)
+    }
+
+    /// Length of its last dimension.
+    pub fn row(&self) -> usize {
+        self.dims.last().copied().unwrap_or(1)
     }
 }
 
@@ -129,7 +138,7 @@ impl Checkpoint {
                 "is damaged: its bytes do not match their SHA-256; take an older checkpoint",
             ));
         }
-        let states = states(&meta, &model, scheme, &tensors).map_err(|why| fault(path, why))?;
+        let states = states(&model, scheme, &tensors).map_err(|why| fault(path, why))?;
         let columns = columns(&meta, &tensors).map_err(|why| fault(path, why))?;
         let digest = format!("{:016x}", digest(&states));
         if digest != meta.digest {
@@ -162,6 +171,14 @@ impl Checkpoint {
     /// The characters, by token, ascending by code point.
     pub fn vocab(&self) -> &[char] {
         &self.vocab
+    }
+
+    /// The weights with their extents, widened exactly.
+    pub fn tensors(&self) -> Tensors {
+        let weights = self.states.iter().filter(|s| s.role == Role::Weight);
+        weights
+            .map(|s| (s.name.clone(), s.dims.clone(), s.values()))
+            .collect()
     }
 
     /// The weights in the model's order, widened exactly.
@@ -287,13 +304,20 @@ fn stored(dtype: DType) -> Dtype {
     }
 }
 
-/// The tensors of the format: name, role, weight, extents. States come in the order of their digests.
-fn layout(model: &CharGpt) -> Vec<(String, Role, String, Vec<usize>)> {
+/// The states of a model in the order of their digests, without words.
+pub(crate) fn layout(model: &CharGpt, dtype: DType) -> Vec<State> {
     let mut out = Vec::new();
     for w in model.weights() {
         let roles = [Role::Weight, Role::M, Role::V];
         for (role, name) in roles.into_iter().zip(w.states()) {
-            out.push((name, role, w.name.clone(), w.dims.clone()));
+            out.push(State {
+                name,
+                role,
+                of: w.name.clone(),
+                dims: w.dims.clone(),
+                dtype,
+                words: vec![],
+            });
         }
     }
     out
@@ -301,9 +325,11 @@ fn layout(model: &CharGpt) -> Vec<(String, Role, String, Vec<usize>)> {
 
 /// The roles of all tensors, for the metadata.
 pub(crate) fn roles(model: &CharGpt) -> BTreeMap<String, meta::Tensor> {
-    let states = layout(model)
-        .into_iter()
-        .map(|(name, role, of, _)| (name, meta::Tensor { role, of: Some(of) }));
+    // The type plays no part in a role.
+    let states = layout(model, DType::F32).into_iter().map(|s| {
+        let (role, of) = (s.role, Some(s.of));
+        (s.name, meta::Tensor { role, of })
+    });
     let ledger = COLUMNS.map(|(name, _)| {
         let role = Role::Ledger;
         (name.to_string(), meta::Tensor { role, of: None })
@@ -367,33 +393,18 @@ fn data<'a>(
     Ok(t.data())
 }
 
-fn states(
-    m: &Meta,
-    model: &CharGpt,
-    scheme: Scheme,
-    tensors: &SafeTensors,
-) -> Result<Vec<State>, String> {
+fn states(model: &CharGpt, scheme: Scheme, tensors: &SafeTensors) -> Result<Vec<State>, String> {
     let dtype = scheme.policy().storage;
-    let mut out = Vec::with_capacity(m.tensors.len());
-    for (name, role, of, dims) in layout(model) {
-        let bytes = data(tensors, &name, stored(dtype), &dims)?;
-        let row = dims.last().copied().unwrap_or(1);
-        let words = to_words(dtype, row, bytes);
-        let state = State {
-            name,
-            role,
-            of,
-            dims,
-            dtype,
-            words,
-        };
+    let mut out = layout(model, dtype);
+    for state in &mut out {
+        let bytes = data(tensors, &state.name, stored(dtype), &state.dims)?;
+        state.words = to_words(dtype, state.row(), bytes);
         if let Some(i) = state.values().iter().position(|v| !v.is_finite()) {
             return Err(format!(
                 "{} element {i} is not finite: training cannot go on from it",
                 state.name
             ));
         }
-        out.push(state);
     }
     Ok(out)
 }
@@ -468,7 +479,7 @@ pub(crate) fn to_file(meta: &Meta, states: &[State], columns: &Columns) -> Resul
             name: s.name.clone(),
             dtype: stored(s.dtype),
             dims: s.dims.clone(),
-            data: to_bytes(s.dtype, s.dims.last().copied().unwrap_or(1), &s.words),
+            data: to_bytes(s.dtype, s.row(), &s.words),
         })
         .collect();
     let n = columns.lr.len();

@@ -20,22 +20,12 @@ pub(crate) fn sample(scheme: Scheme) -> (Meta, Vec<State>, Columns) {
     let model = settings.model(5);
     let dtype = scheme.policy().storage;
     let mut random = Stream::new(3, 4);
-    let states: Vec<State> = layout(&model)
-        .into_iter()
-        .map(|(name, role, of, dims)| {
-            let n = dims.iter().product();
-            let values: Vec<f32> = (0..n).map(|_| random.normal() as f32).collect();
-            let words = dtype.pack(*dims.last().expect("extents"), &values);
-            State {
-                name,
-                role,
-                of,
-                dims,
-                dtype,
-                words,
-            }
-        })
-        .collect();
+    let mut states = layout(&model, dtype);
+    for s in &mut states {
+        let n = s.dims.iter().product();
+        let values: Vec<f32> = (0..n).map(|_| random.normal() as f32).collect();
+        s.words = dtype.pack(s.row(), &values);
+    }
     let columns = Columns {
         lr: vec![1e-4, 2e-4],
         loss: vec![4.1, 4.0],
