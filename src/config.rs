@@ -290,6 +290,12 @@ impl Settings {
                 self.n_head, self.n_embd
             ));
         }
+        if self.eval_iters * self.batch > 1 << 28 {
+            return usage(format!(
+                "eval_iters {} times batch {} is more than 2^28 sequences an evaluation",
+                self.eval_iters, self.batch
+            ));
+        }
         if self.batch * self.block > 1 << 30 {
             return usage(format!(
                 "batch {} times block {} is more than 2^30 positions a step",

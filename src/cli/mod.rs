@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod checkpoints;
 pub mod device;
+pub mod eval;
 pub mod inspect;
 pub mod job;
 pub mod sample;
@@ -81,6 +82,8 @@ enum Command {
     Train(Box<train::TrainArgs>),
     /// Write text with trained weights.
     Sample(sample::SampleArgs),
+    /// Compare the loss and the logits of trained weights under several precisions.
+    Eval(eval::EvalArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
     /// Show what a checkpoint or any safetensors file holds.
@@ -97,6 +100,7 @@ pub fn main() -> i32 {
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Sample(args) => sample::sample(&cli.global, &args),
+        Command::Eval(args) => eval::eval(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Inspect(args) => inspect::inspect(&args),
     };
@@ -108,7 +112,7 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "sample", "adapters", "inspect", "help"];
+    let commands = ["train", "sample", "eval", "adapters", "inspect", "help"];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

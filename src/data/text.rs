@@ -170,6 +170,23 @@ impl Text {
         encode(&self.vocab, &self.name, text)
     }
 
+    /// The same text in another text's vocabulary; `name` is that text's.
+    ///
+    /// # Errors
+    /// `UnknownChars`, with the characters that are not in the vocabulary.
+    pub fn recoded(mut self, vocab: &[char], name: &str) -> Result<Self, DataError> {
+        if self.vocab == vocab {
+            return Ok(self);
+        }
+        let all: String = self.vocab.iter().collect();
+        let map = encode(vocab, name, &all)?;
+        for token in self.train.iter_mut().chain(&mut self.val) {
+            *token = map[*token as usize];
+        }
+        self.vocab = vocab.to_vec();
+        Ok(self)
+    }
+
     /// The characters of tokens.
     ///
     /// # Errors

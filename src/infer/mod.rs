@@ -1,4 +1,5 @@
 //! Use of trained weights: text generation, comparison of precisions, export to other programs.
 
+pub mod compare;
 pub mod draw;
 pub mod generate;

@@ -81,6 +81,11 @@ impl Data {
         Ok(Data { text, train, val })
     }
 
+    /// Offsets of the validation batches.
+    pub fn validation(&self) -> &[Vec<u32>] {
+        &self.val
+    }
+
     /// The training batches, from the first on.
     pub fn batches(&self, s: &Settings) -> Batches {
         match &self.train {
