@@ -4,6 +4,7 @@ pub mod adapters;
 pub mod checkpoints;
 pub mod device;
 pub mod eval;
+pub mod export;
 pub mod inspect;
 pub mod job;
 pub mod sample;
@@ -84,6 +85,8 @@ enum Command {
     Sample(sample::SampleArgs),
     /// Compare the loss and the logits of trained weights under several precisions.
     Eval(eval::EvalArgs),
+    /// Write trained weights as safetensors or ONNX.
+    Export(export::ExportArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
     /// Show what a checkpoint or any safetensors file holds.
@@ -101,6 +104,7 @@ pub fn main() -> i32 {
         Command::Train(args) => train::train(&cli.global, &args),
         Command::Sample(args) => sample::sample(&cli.global, &args),
         Command::Eval(args) => eval::eval(&cli.global, &args),
+        Command::Export(args) => export::export(&args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Inspect(args) => inspect::inspect(&args),
     };
@@ -112,7 +116,9 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = ["train", "sample", "eval", "adapters", "inspect", "help"];
+    let commands = [
+        "train", "sample", "eval", "export", "adapters", "inspect", "help",
+    ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];
     let mut i = 1;

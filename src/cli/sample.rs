@@ -125,7 +125,7 @@ pub fn sample(global: &Global, args: &SampleArgs) -> Result<i32, Error> {
     let policy = c.scheme().policy();
     let mut g = Generator::new(exec, c.model(), policy, &c.weights(), !args.no_cache)?;
     eprintln!(
-        "from {} ({}, step {}) on {}",
+        "from: {} ({}, step {})\ndevice: {}",
         c.path.display(),
         policy.name,
         c.meta.step,

@@ -2,4 +2,6 @@
 
 pub mod compare;
 pub mod draw;
+pub mod export;
 pub mod generate;
+pub mod onnx;

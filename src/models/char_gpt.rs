@@ -11,7 +11,7 @@ use crate::passes::grad::grad;
 use std::collections::HashMap;
 
 /// Epsilon of the norms, PyTorch's default.
-const EPS: f32 = 1e-5;
+pub const EPS: f32 = 1e-5;
 
 /// The model's extents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
