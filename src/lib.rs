@@ -47,6 +47,8 @@
 //! * **A poisoned gradient never reaches the weights**: the optimizer's kernel leaves the state alone
 //!   when the gradient's norm is not finite.
 //! * **Files are whole or absent** ([`report::files`]).
+//! * **A checkpoint is all of a run** ([`train::checkpoint`]): what is not in it, or a function of what is,
+//!   may not shape a later step or file. It is hostile until it is checked.
 //!
 //! Absent on purpose: an eager tape, a search compiler, backend type parameters, `Arc<Mutex>`, async
 //! outside one executor.

@@ -11,7 +11,7 @@ use isobit::kernels::rng::Stream;
 use runs::{CONFIG, contents, digest_of, start, write_config};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How often the run is killed.
 const KILLS: usize = 50;
@@ -59,7 +59,8 @@ fn killed_fifty_times_the_run_ends_with_the_undisturbed_digests() {
         let mut has_checkpoint = false;
         // One run, killed again and again until it lives to its end.
         let text = loop {
-            let moment = length.mul_f64(moments.unit());
+            // Most processes live long enough to write something, and few to their end.
+            let moment = length.mul_f64(0.1 + 0.6 * moments.unit());
             let mut child = if has_checkpoint {
                 resumed += 1;
                 Command::new(env!("CARGO_BIN_EXE_isobit"))
@@ -83,7 +84,7 @@ fn killed_fifty_times_the_run_ends_with_the_undisturbed_digests() {
                 .filter(|n| inside(n) && n.ends_with(".tmp"))
                 .count();
             has_checkpoint = all.keys().any(|n| inside(n) && n.ends_with(".safetensors"));
-            if ended.success() || (has_checkpoint && (kills % 3 == 0 || kills == KILLS)) {
+            if ended.success() || (has_checkpoint && kills % 5 == 0) {
                 let args = ["train", "--resume", &out, "--threads", "2"];
                 break done(&dir, &args);
             }
@@ -91,7 +92,7 @@ fn killed_fifty_times_the_run_ends_with_the_undisturbed_digests() {
         // A scheme that had ended before the last start is not trained again.
         for (scheme, digest) in SCHEMES.iter().zip(&expected) {
             let over = text.contains(&format!(
-                "[{scheme}] goes on after step 10 of 10, digest {digest}"
+                "[{scheme}] done before: step 10 of 10, digest {digest}"
             ));
             assert!(
                 over || digest_of(&text, scheme) == *digest,
@@ -109,7 +110,10 @@ fn killed_fifty_times_the_run_ends_with_the_undisturbed_digests() {
         "{kills} kills over {runs_begun} runs, {resumed} of them of resumed processes; {leftovers} unfinished files seen; {:.1} s",
         begin.elapsed().as_secs_f64()
     );
-    assert!(resumed > 5, "kills come after the first checkpoint too");
+    assert!(
+        resumed > KILLS / 4,
+        "kills come after the first checkpoint too"
+    );
 }
 
 /// Runs a shell script in a mount namespace of its own with a small disk at `small`; none where the
@@ -209,32 +213,5 @@ fn a_full_disk_costs_no_good_checkpoint() {
         !read("third.out").contains("done after"),
         "{}",
         read("third.out")
-    );
-}
-
-/// The folder goes away under the run and comes back: the attempts in between are told, nothing is lost.
-#[test]
-fn a_folder_that_comes_back_is_written_again() {
-    let dir = fresh("kill-folder");
-    write_config(&dir);
-    let root = dir.join("a/checkpoints");
-    std::fs::create_dir_all(&root).expect("a folder");
-    std::fs::write(root.join("fp32"), "a file where the folder should be").expect("a file");
-    let o = isobit(
-        &dir,
-        &[&CONFIG[..], &["--schemes", "fp32", "--outdir", "a"]].concat(),
-    );
-    let text = stderr(&o);
-    assert_eq!(o.status.code(), Some(2), "{text}");
-    assert!(
-        text.contains("warning: step 1") && text.contains("training goes on"),
-        "{text}"
-    );
-    assert!(stdout(&o).contains("done after 10 steps"), "{}", stdout(&o));
-    std::fs::remove_file(root.join("fp32")).expect("removed");
-    std::thread::sleep(Duration::from_millis(1));
-    done(
-        &dir,
-        &[&CONFIG[..], &["--schemes", "fp32", "--outdir", "a"]].concat(),
     );
 }

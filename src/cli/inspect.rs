@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// Longest name that is printed whole.
-const NAME: usize = 60;
+const NAME: usize = 64;
 
 /// Flags of `inspect`.
 #[derive(Args, Debug, Clone)]

@@ -1,8 +1,9 @@
 //! What a run shows on the terminal, and how it is stopped from there.
 
+use super::device::Device;
 use crate::config::{Scheme, Settings};
 use crate::error::Error;
-use crate::exec::bytes;
+use crate::exec::{DeviceInfo, bytes};
 use crate::models::char_gpt::CharGpt;
 use crate::report::ledger::{CurveRow, SummaryRow};
 use crate::train::checkpoint::Checkpoint;
@@ -138,6 +139,19 @@ impl Observer for Terminal {
     }
 }
 
+/// Where the run computes.
+pub fn introduce_device(device: &Device, info: &DeviceInfo) {
+    let threads = info
+        .threads
+        .map_or(String::new(), |n| format!(", {n} threads"));
+    println!(
+        "device: {} ({}, {}{threads})",
+        device.why(),
+        info.name,
+        info.driver
+    );
+}
+
 /// What the run works on.
 pub fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &[Programs], outdir: &Path) {
     let t = &data.text;
@@ -173,8 +187,13 @@ pub fn introduce(s: &Settings, data: &Data, model: &CharGpt, programs: &[Program
 pub fn tell_points(s: &Settings, points: &[Checkpoint], programs: &[Programs], dump: bool) {
     for p in points {
         let m = &p.meta;
+        let how = if m.step == s.steps as u64 {
+            "done before"
+        } else {
+            "goes on"
+        };
         println!(
-            "[{}] goes on after step {} of {}, digest {}: {}",
+            "[{}] {how}: step {} of {}, digest {}, {}",
             m.scheme,
             m.step,
             s.steps,

@@ -5,7 +5,7 @@ use super::adapters::default_preset;
 use super::checkpoints::{CheckpointArgs, claim, refuse_loss};
 use super::device::Device;
 use super::job::Job;
-use super::terminal::{catch_signals, introduce, tell_points};
+use super::terminal::{catch_signals, introduce, introduce_device, tell_points};
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
 use crate::exec::DeviceInfo;
@@ -211,11 +211,8 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         None => args.settings(default_preset(&device))?,
     };
     let extras = args.extras(&s)?;
-    let tag = match (&args.tag, &resumed) {
-        (Some(tag), _) => tag.clone(),
-        (None, Some(r)) => r.meta().tag.clone(),
-        (None, None) => String::new(),
-    };
+    let before = resumed.as_ref().map(|r| r.meta().tag.clone());
+    let tag = args.tag.clone().or(before).unwrap_or_default();
     let first = device.open()?;
     let data = Data::load(&s)?;
     if let Some(r) = &resumed {
@@ -225,22 +222,15 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     check_memory(&model, s.batch, free_memory())?;
     let (weights, init) = initial(&s, &model, resumed.as_ref())?;
     let dump = extras.dump_grads.is_some();
-    let compiled = s
+    let compile = |scheme: &Scheme| Programs::compile(&model, &s, *scheme, dump);
+    let programs = s
         .schemes
         .iter()
-        .map(|&scheme| Programs::compile(&model, &s, scheme, dump));
-    let programs = compiled.collect::<Result<Vec<_>, _>>()?;
+        .map(compile)
+        .collect::<Result<Vec<_>, _>>()?;
     let info = first.info();
     let outdir = outdir(args, &s, resumed.as_ref(), &info)?;
-    let threads = info
-        .threads
-        .map_or(String::new(), |n| format!(", {n} threads"));
-    println!(
-        "device: {} ({}, {}{threads})",
-        device.why(),
-        info.name,
-        info.driver
-    );
+    introduce_device(&device, &info);
     introduce(&s, &data, &model, &programs, &outdir);
     let files: Vec<Extras> = s
         .schemes
@@ -248,10 +238,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .map(|&x| extras.of(x, s.schemes.len()))
         .collect();
     let points = resumed.as_ref().map_or(&[][..], |r| &r.points);
-    refuse_past_steps(args, &extras, points)?;
-    for p in points {
-        Progress::at(p, &s, &data)?;
-    }
+    refuse_points(&extras, points, &s, &data)?;
     refuse_loss(&s, &outdir, &tag, points, flags.overwrite)?;
     tell_points(&s, points, &programs, dump);
     if args.dry_run {
@@ -335,20 +322,25 @@ fn outdir(
     }
 }
 
-/// A step that is over cannot have its gradients written.
-fn refuse_past_steps(
-    args: &TrainArgs,
+/// Refuses checkpoints that are past a step whose gradients are wanted, or out of place in the data.
+fn refuse_points(
     extras: &Extras,
     points: &[Checkpoint],
+    s: &Settings,
+    data: &Data,
 ) -> Result<(), Error> {
-    let past = |n: usize| points.iter().find(|p| p.meta.step >= n as u64);
-    match extras.dump_grads.as_ref().map(|d| (d.0, past(d.0))) {
-        Some((n, Some(p))) if args.dump_grads.is_some() => usage(format!(
-            "--dump-grads {n}: {} is past that step",
-            p.path.display()
-        )),
-        _ => Ok(()),
+    for p in points {
+        Progress::at(p, s, data)?;
+        if let Some((n, _)) = &extras.dump_grads
+            && p.meta.step >= *n as u64
+        {
+            return usage(format!(
+                "--dump-grads {n}: {} is past that step",
+                p.path.display()
+            ));
+        }
     }
+    Ok(())
 }
 
 /// Weights and gradients must not replace a file that the run reads, or one another, or stand under a

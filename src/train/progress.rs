@@ -59,6 +59,15 @@ impl Progress {
             why: "its place in the data does not fit its settings; is it from another program?"
                 .into(),
         };
+        if m.scaler.is_some() || !m.random.is_empty() {
+            return Err(Error::Weights {
+                path: c.path.clone(),
+                why: format!(
+                    "holds the state of a loss scaler or of random streams, which {} has not",
+                    m.scheme
+                ),
+            });
+        }
         // Every step draws one batch: a cursor elsewhere is no cursor of this run.
         let (position, expected) = match m.cursor {
             Cursor::Stream { seed, stream, next } => {

@@ -73,8 +73,15 @@ pub struct Inspected {
 /// # Errors
 /// It cannot be read, or is no safetensors file.
 pub fn inspect(path: &Path) -> Result<Inspected, Error> {
-    let bytes = read(path)?;
-    let (tensors, mut metadata) = parse(path, &bytes)?;
+    inspect_bytes(path, &read(path)?)
+}
+
+/// As [`inspect`], from the bytes of a file; `path` stands for it in messages.
+///
+/// # Errors
+/// No safetensors file.
+pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<Inspected, Error> {
+    let (tensors, mut metadata) = parse(path, bytes)?;
     let text = metadata.remove(KEY);
     let roles: serde_json::Value = text
         .as_deref()
@@ -85,7 +92,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, Error> {
         role.as_str().unwrap_or_default().to_string()
     };
     let fault = match &text {
-        Some(_) => Checkpoint::from_bytes(path, &bytes).err(),
+        Some(_) => Checkpoint::from_bytes(path, bytes).err(),
         None => None,
     };
     let mut all: Vec<Summary> = tensors
@@ -103,7 +110,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, Error> {
     Ok(Inspected {
         path: path.display().to_string(),
         bytes: bytes.len() as u64,
-        sha256: hex(&Sha256::digest(&bytes)),
+        sha256: hex(&Sha256::digest(bytes)),
         checkpoint: text.map(|_| roles),
         fault: fault.map(|e| e.to_string()),
         metadata: metadata.into_iter().collect(),

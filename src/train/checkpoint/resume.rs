@@ -3,6 +3,7 @@
 
 use super::file::fault;
 use super::locate::{BEST, FOLDER, Which, folders, locate, steps_in};
+use super::meta::DataId;
 use super::{Checkpoint, Meta};
 use crate::config::{SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
@@ -90,10 +91,11 @@ impl Resumed {
             _ => {
                 let quoted: Vec<_> = tags.iter().map(|t| format!("{t:?}")).collect();
                 let list = quoted.join(", ");
+                let asked = tag.map_or(String::new(), |t| format!(", none with {t:?}"));
                 return Err(fault(
                     path,
                     format!(
-                        "has checkpoints with the tags {list}; choose one with --tag, or name a scheme's folder"
+                        "has checkpoints with the tags {list}{asked}; choose one of them with --tag, or name a scheme's folder"
                     ),
                 ));
             }
@@ -275,9 +277,14 @@ fn same_run(points: &[Checkpoint]) -> Result<(), Error> {
     for p in points.iter().skip(1) {
         let first = &points[0];
         let mut why = differences(&first.meta.settings, &p.meta.settings)?;
+        // The same text may have been given by two names.
+        let named = |c: &Checkpoint| DataId {
+            name: String::new(),
+            ..c.meta.data.clone()
+        };
         if first.meta.data.sha256 != p.meta.data.sha256 {
             why.push("their texts differ".into());
-        } else if first.meta.data != p.meta.data && p.meta.lineage.is_empty() {
+        } else if named(first) != named(p) {
             why.push("their batches or initial weights differ".into());
         }
         if !why.is_empty() {

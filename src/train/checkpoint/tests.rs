@@ -1,6 +1,6 @@
 //! The format on its own: round trip, and refusal of every kind of damage.
 
-use super::meta::{Ancestor, Best, Cursor, DataId, Extents, LedgerMeta};
+use super::meta::{Ancestor, Best, Cursor, DataId, Extents, LedgerMeta, Scaler};
 use super::*;
 use crate::config::{Preset, SCHEMES, Settings};
 use crate::kernels::rng::Stream;
@@ -54,8 +54,13 @@ pub(crate) fn sample(scheme: Scheme) -> (Meta, Vec<State>, Columns) {
             next: 16,
         },
         train_ema: Some(4.098),
-        scaler: None,
-        random: Default::default(),
+        // Case 13 of the public bug reports: a scaler's state comes back as it was.
+        scaler: Some(Scaler {
+            scale: 1024.0,
+            good_steps: 1,
+            skipped: 3,
+        }),
+        random: [("rounding".to_string(), u64::MAX)].into(),
         best: Some(Best {
             step: 1,
             val_loss: 1.0 / 3.0,
