@@ -33,16 +33,20 @@ fn serve(head: &'static str, body: Vec<u8>) -> (String, Arc<AtomicUsize>) {
 
 const OK: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
 
-/// A dry run of `train` with these arguments, a cache in `dir` and the data set's address.
-fn dry_run(dir: &Path, url: &str, args: &[&str]) -> Output {
+/// The program with these arguments, a cache in `dir` and the data set's address.
+fn with_cache(dir: &Path, url: &str, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_isobit"))
-        .args(["--backend", "cpu", "train", "--dry-run"])
+        .args(["--backend", "cpu"])
         .args(args)
         .current_dir(dir)
         .env("XDG_CACHE_HOME", dir.join("cache"))
         .env("ISOBIT_TINYSHAKESPEARE_URL", url)
         .output()
         .expect("the program starts")
+}
+
+fn dry_run(dir: &Path, url: &str, args: &[&str]) -> Output {
+    with_cache(dir, url, &[&["train", "--dry-run"], args].concat())
 }
 
 fn refused(name: &str, url: &str, says: &str) {
@@ -124,4 +128,18 @@ fn it_is_downloaded_once_and_again_where_the_copy_is_damaged() {
         assert!(std::fs::read(&kept).expect("kept") == body);
         assert_eq!(count.load(Ordering::SeqCst), before + 1);
     }
+    // A checkpoint keeps the name, from whatever folder it is used.
+    let train = "train --data tinyshakespeare --schemes fp32 --steps 1 --batch 2 --outdir run";
+    let o = with_cache(&dir, &url, &train.split(' ').collect::<Vec<_>>());
+    assert!(o.status.success(), "{}", stderr(&o));
+    let elsewhere = dir.join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a folder");
+    std::fs::rename(dir.join("cache"), elsewhere.join("cache")).expect("moved");
+    let o = with_cache(&elsewhere, &url, &["eval", "--from", "../run"]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    assert!(
+        stdout(&o).contains("data: tinyshakespeare,"),
+        "{}",
+        stdout(&o)
+    );
 }

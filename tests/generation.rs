@@ -7,7 +7,7 @@ mod devices;
 use isobit::exec::Executor;
 use isobit::exec::cpu::Cpu;
 use isobit::infer::draw::{Drawing, draw};
-use isobit::infer::generate::Generator;
+use isobit::infer::generate::{Generator, check_extent};
 use isobit::models::char_gpt::CharGpt;
 use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
 
@@ -158,16 +158,19 @@ fn every_device_gives_the_same_logits() {
 /// How much the cache saves on the shapes of the presets; printed, because times are not promises.
 #[test]
 fn the_cache_saves_time() {
-    for (name, block, n_layer, n_head, n_embd, n) in [
-        ("small", 64, 4, 4, 128, 256),
-        ("small at block 256", 256, 4, 4, 128, 256),
-    ] {
+    let wide = CharGpt {
+        vocab: 65_535,
+        block: 65_536,
+        ..SMALL
+    };
+    assert!(check_extent(&wide, wide.block).is_err() && check_extent(&wide, 32).is_ok());
+    for (name, block, n) in [("small", 64, 256), ("small at block 256", 256, 200)] {
         let model = CharGpt {
             vocab: 65,
             block,
-            n_layer,
-            n_head,
-            n_embd,
+            n_layer: 4,
+            n_head: 4,
+            n_embd: 128,
         };
         let w = weights(&model);
         let time = |cached| {
@@ -175,7 +178,7 @@ fn the_cache_saves_time() {
             // The best of several, and the first loads programs: the machine has other work.
             let mut best = f64::INFINITY;
             let mut tokens = Vec::new();
-            for _ in 0..3 {
+            for _ in 0..2 {
                 let start = std::time::Instant::now();
                 tokens = go_on(&mut g, &model, 1, n).1;
                 best = best.min(start.elapsed().as_secs_f64());
@@ -190,6 +193,6 @@ fn the_cache_saves_time() {
             without.0,
             without.0 / with.0
         );
-        assert!(with.0 * 2.0 < without.0, "the cache saves nothing");
+        assert!(with.0 * 5.0 < without.0, "the cache saves little");
     }
 }

@@ -121,3 +121,32 @@ fn a_closed_pipe_ends_it_quietly() {
     assert_eq!(o.status.code(), Some(141));
     assert!(!stderr(&o).contains("error"), "{}", stderr(&o));
 }
+
+/// Ctrl-C ends it after the present character, with a line's end and a code of its own.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_it_cleanly() {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+    let dir = trained("sample-interrupt");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isobit"))
+        .args(["sample", "--backend", "cpu", "--tokens", "10000000"])
+        .args(["--from", "run/checkpoints/fp32"])
+        .current_dir(&dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut out = child.stdout.take().expect("a pipe");
+    let mut first = [0; 10];
+    out.read_exact(&mut first).expect("text, at once");
+    let pid = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(killed.expect("kill runs").success());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).expect("text to the end");
+    assert!(rest.ends_with('\n'));
+    let o = child.wait_with_output().expect("it ends");
+    assert_eq!(o.status.code(), Some(130));
+    assert!(stderr(&o).contains("characters in"), "{}", stderr(&o));
+}

@@ -42,6 +42,9 @@ Examples:
   isobit adapters                            which devices there are
   isobit train --resume results/tiny-cpu     go on with a run that was stopped, bit for bit
   isobit inspect results/tiny-cpu/checkpoints/fp32    what a checkpoint holds
+  isobit sample --from results/tiny-cpu/checkpoints/fp32     text from a trained model
+  isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
+  isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
   isobit train --help                        every training flag";
 
 /// Options of every command.

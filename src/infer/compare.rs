@@ -1,7 +1,7 @@
 //! The same weights under several precisions, over the same validation batches: loss, and how far the
 //! logits move.
 
-use super::generate::write_weights;
+use super::generate::{check_extent, write_weights};
 use crate::dtype::DType;
 use crate::error::{Error, usage};
 use crate::exec::{Executor, ProgramId};
@@ -86,6 +86,7 @@ impl Comparison {
         weights: &[(String, Vec<f32>)],
         precisions: &[Precision],
     ) -> Result<Comparison, Error> {
+        check_extent(model, batch.saturating_mul(model.block))?;
         let mut programs = Vec::new();
         for &p in precisions {
             assert_eq!(p.policy.storage, DType::F32, "the weights are shared");

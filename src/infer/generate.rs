@@ -4,13 +4,31 @@
 //! left starts again at position 0. That rule knows nothing of the cache, so with and without it the
 //! model sees the same tokens, and gives the same bits.
 
-use crate::error::Error;
+use crate::error::{Error, usage};
 use crate::exec::{Executor, ProgramId};
 use crate::models::char_gpt::CharGpt;
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Most elements of a tensor: kernels count them in 32 bits.
+const MOST: u128 = 1 << 31;
+
+/// Refuses a program over more rows than kernels can count the elements of.
+///
+/// # Errors
+/// With the extents, where they are too many.
+pub fn check_extent(model: &CharGpt, rows: usize) -> Result<(), Error> {
+    let widest = model.vocab.max(4 * model.n_embd) as u128;
+    if rows as u128 * widest <= MOST {
+        return Ok(());
+    }
+    usage(format!(
+        "a run over {rows} positions at once, vocabulary {}, width {}, is more than 2^31 elements",
+        model.vocab, model.n_embd
+    ))
+}
 
 /// Rows that are put into the cache together.
 const ROWS: usize = 32;
@@ -134,6 +152,7 @@ impl Generator {
         if let Some(&id) = self.programs.get(&rows) {
             return Ok(id);
         }
+        check_extent(&self.model, rows)?;
         let (name, program) = if self.cached {
             ("follow", self.model.follow_program(rows, &self.policy))
         } else {
