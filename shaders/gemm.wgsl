@@ -1,5 +1,6 @@
 //#include lib/grid.wgsl
 //#include lib/gemm.wgsl
+//#include lib/gemm_elements.wgsl
 // Matrix product for GPUs: a workgroup of 16 x 16 computes 64 x 64 elements out of tiles in workgroup
 // memory, each invocation 4 x 4 of them. Past the ends the tiles hold zeros, whose products change no
 // accumulator.

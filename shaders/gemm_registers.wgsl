@@ -1,5 +1,6 @@
 //#include lib/grid.wgsl
 //#include lib/gemm.wgsl
+//#include lib/gemm_elements.wgsl
 // Matrix product for software devices: no workgroup memory, 8 x 8 invocations of 8 x 8 elements each.
 
 @compute @workgroup_size(8, 8)

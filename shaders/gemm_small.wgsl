@@ -1,5 +1,6 @@
 //#include lib/grid.wgsl
 //#include lib/gemm.wgsl
+//#include lib/gemm_elements.wgsl
 // As gemm_registers.wgsl with 4 x 4 elements an invocation: more workgroups for products with few
 // outputs.
 

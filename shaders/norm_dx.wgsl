@@ -14,6 +14,21 @@ fn h4(at: u32, i: u32, mean: f32, rstd: f32) -> vec4<f32> {
     return rn4(rn4(x4(at, i) - vec4<f32>(mean)) * rstd);
 }
 
+// What a row's elements share.
+struct Row {
+    at: u32,
+    mean: f32,
+    rstd: f32,
+    mean_u: f32,
+    mean_uh: f32,
+}
+
+fn dx(r: Row, i: u32) -> f32 {
+    let u = rn(ftz(ld_g(r.at + i)) * ftz(ld_gain(i)));
+    let h = rn(rn(ftz(ld_x(r.at + i)) - r.mean) * r.rstd);
+    return rn(rn(rn(u - r.mean_u) - rn(h * r.mean_uh)) * r.rstd);
+}
+
 @compute @workgroup_size(ROW_GROUP)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -52,9 +67,8 @@ fn main(
     if !there {
         return;
     }
-    for (var i = member; i < P.c; i += ROW_MEMBERS) {
-        let u = rn(ftz(ld_g(at + i)) * ftz(ld_gain(i)));
-        let h = rn(rn(ftz(ld_x(at + i)) - mean) * rstd);
-        st_dx(at + i, rn(rn(rn(u - mean_u) - rn(h * mean_uh)) * rstd));
+    let row_of = Row(at, mean, rstd, mean_u, mean_uh);
+    for (var i = 2u * member; i < P.c; i += 2u * ROW_MEMBERS) {
+        st2_dx(row, i, P.c, vec2<f32>(dx(row_of, i), dx(row_of, min(i + 1u, P.c - 1u))));
     }
 }

@@ -2,6 +2,11 @@
 //#include lib/norm.wgsl
 // y = (x - mean) * rstd * gain over rows of c, the statistics kept.
 
+fn normed(at: u32, i: u32, s: vec2<f32>) -> f32 {
+    let h = rn(rn(ftz(ld_x(at + i)) - s.x) * s.y);
+    return rn(h * ftz(ld_gain(i)));
+}
+
 @compute @workgroup_size(ROW_GROUP)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -22,9 +27,8 @@ fn main(
     if !there {
         return;
     }
-    for (var i = member; i < P.c; i += ROW_MEMBERS) {
-        let h = rn(rn(ftz(ld_x(at + i)) - s.x) * s.y);
-        st_y(at + i, rn(h * ftz(ld_gain(i))));
+    for (var i = 2u * member; i < P.c; i += 2u * ROW_MEMBERS) {
+        st2_y(row, i, P.c, vec2<f32>(normed(at, i, s), normed(at, min(i + 1u, P.c - 1u), s)));
     }
     if member == 0u {
         st_mean(row, s.x);

@@ -25,7 +25,8 @@
 //! A [`passes::autocast::Policy`] is data. Autocast stands before `grad`, so the gradient of a cast
 //! returns in the master's type; the verifier refuses narrow operands of guarded operations. Narrow
 //! tensors are packed two to a word in padded rows; kernels other than pointwise, gather, copy and AdamW
-//! write f32, and a pointwise step rounds it once.
+//! write f32, and a pointwise step rounds it once. Fusion puts that step into the product, norm or
+//! reduction before or after it, where the kernel can host an expression ([`kernels::Host`]).
 //!
 //! # Invariants
 //! * **The CPU executor defines the bits.** IEEE binary32, round to nearest even, no contraction, no

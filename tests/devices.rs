@@ -98,6 +98,23 @@ fn block256_runs_are_the_same_on_every_device() {
     }
 }
 
+/// Beside the planned buffers there are uniform blocks and room for transfers, which are small.
+#[test]
+fn devices_allocate_what_was_planned() {
+    let s = Settings::preset(Preset::Small);
+    let model = s.model(65);
+    for &scheme in SCHEMES {
+        let programs = Programs::compile(&model, &s, scheme, false).expect("compiles");
+        for (label, device) in devices::devices() {
+            let init = model.initial(1);
+            let session = Session::new(Box::new(device), model, &programs, &init).expect("loads");
+            let (have, planned) = (session.exec().memory().allocated, programs.bytes());
+            println!("{label}, {}: {have} of {planned} bytes", scheme.name());
+            assert!(have >= planned && have as f64 <= 1.05 * planned as f64);
+        }
+    }
+}
+
 /// Without fence and belt a driver may fuse a product into a sum: where one does, bits differ.
 #[test]
 fn without_fence_and_belt_some_device_differs() {

@@ -264,8 +264,9 @@ fn programs_share_states_by_name() {
         assert_eq!(gpu.read_state("s").expect("zeroed"), bits(0.0));
         gpu.write_state("s", &bits(2.0)).expect("s");
         gpu.write_input(a, "x", &bits(3.0)).expect("x");
-        gpu.write_input(b, "x", &bits(4.0)).expect("x");
         gpu.run(a).expect("a runs");
+        // Programs take turns on the same slots: inputs are written before each run.
+        gpu.write_input(b, "x", &bits(4.0)).expect("x");
         gpu.run(b).expect("b runs");
         assert_eq!(gpu.read_output(b, "out").expect("out"), bits(20.0));
         assert_eq!(gpu.read_state("s").expect("s"), bits(9.0));
@@ -322,6 +323,19 @@ fn a_lost_device_is_one_line_that_names_the_step() {
             text.contains("lost") && text.contains(&format!("step {at} (")),
             "{label}: {text}"
         );
+    }
+}
+
+#[test]
+fn a_device_that_has_gone_is_one_line() {
+    for (label, gpu) in devices() {
+        let mut found = gpu.found().clone();
+        found.simulate_vanish();
+        let opened = Wgpu::new(&found, Tuning::default());
+        let text = opened.err().expect("gone").to_string();
+        println!("{label}: {text}");
+        let fits = text.contains(&found.title()) && text.contains("isobit adapters");
+        assert!(fits && !text.contains('\n'), "{label}: {text}");
     }
 }
 

@@ -67,35 +67,21 @@ fn b_step() -> u32 {
     return select(P.n, 1u, TB == 1u);
 }
 
-// Operands, floored.
-fn a_at(i: u32) -> f32 {
-    return floor_to(ld_a(i), OPERAND_FLOOR);
-}
-
-fn b_at(i: u32) -> f32 {
-    return floor_to(ld_b(i), OPERAND_FLOOR);
-}
-
 // One step of four accumulators.
 fn fold(acc: vec4<f32>, a: f32, b: vec4<f32>) -> vec4<f32> {
     return acc + fence4(vec4<f32>(a) * b);
 }
 
+// Four neighbouring elements of a row of c, as far as they exist. Columns come in fours, so where c is
+// packed an invocation owns its words.
 fn store4(z: u32, row: u32, col: u32, v: vec4<f32>) {
     if row >= P.m {
         return;
     }
-    let at = (z * P.m + row) * P.n + col;
     if col < P.n {
-        st_c(at, v.x);
-    }
-    if col + 1u < P.n {
-        st_c(at + 1u, v.y);
+        st2_c(z * P.m + row, col, P.n, v.xy);
     }
     if col + 2u < P.n {
-        st_c(at + 2u, v.z);
-    }
-    if col + 3u < P.n {
-        st_c(at + 3u, v.w);
+        st2_c(z * P.m + row, col + 2u, P.n, v.zw);
     }
 }

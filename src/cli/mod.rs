@@ -4,6 +4,7 @@ pub mod adapters;
 pub mod checkpoints;
 pub mod device;
 pub mod eval;
+pub mod explain;
 pub mod export;
 pub mod inspect;
 pub mod job;
@@ -45,6 +46,7 @@ Examples:
   isobit sample --from results/tiny-cpu/checkpoints/fp32     text from a trained model
   isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
+  isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -94,6 +96,8 @@ enum Command {
     Adapters,
     /// Show what a checkpoint or any safetensors file holds.
     Inspect(inspect::InspectArgs),
+    /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs the program on its command line; returns the exit code.
@@ -110,6 +114,7 @@ pub fn main() -> i32 {
         Command::Export(args) => export::export(&args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Explain(args) => explain::explain(&cli.global, &args),
     };
     match result {
         Ok(code) => code,
@@ -120,7 +125,7 @@ pub fn main() -> i32 {
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
-        "train", "sample", "eval", "export", "adapters", "inspect", "help",
+        "train", "sample", "eval", "export", "adapters", "explain", "inspect", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads"];

@@ -367,6 +367,7 @@ fn refuse_collisions(
         &s.train_offsets,
         &s.val_offsets,
         &args.config,
+        &args.checkpoints.resume,
     ];
     let inputs: Vec<PathBuf> = inputs
         .into_iter()

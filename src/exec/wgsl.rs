@@ -12,6 +12,7 @@ mod variants;
 
 pub use files::NAMES;
 
+use crate::kernels::Host;
 use crate::plan::{Plan, Step};
 
 /// What shapes a text besides the step.
@@ -42,23 +43,32 @@ pub struct Shader {
 /// If the step's kernel has no shader or the step does not fit it: a plan that passed its check does.
 pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
     let v = variants::choose(step, plan, options);
-    let mut source = accessors::declare(step, plan, v.width);
+    let mut source = accessors::declare(step, plan, v.width, v.fours);
     source.push_str(&v.header);
+    let mut files = vec![];
     if let Some(expr) = &step.params.expr {
-        source.push_str(&expression::params(&step.params, expr));
-        source.push_str(&expression::function(&step.params, expr));
+        let host = step.kernel.host;
+        if host == Host::No {
+            source.push_str(&expression::params(&step.params, expr));
+        }
+        source.push_str(&expression::function(&step.params, expr, host));
+        files.extend(expression::libraries(expr));
     }
     if accessors::packs(step, plan) {
-        source.push_str(&files::expand("lib/bf16.wgsl", &[]));
+        files.push("lib/bf16.wgsl");
     }
-    source.push_str(&files::expand(v.file, &v.swaps));
+    files.push(v.file);
+    source.push_str(&files::expand(&files, &v.swaps));
     Shader {
         source,
         constants: (step.params.spec.iter())
             .map(|&(name, value)| (name.to_string(), value as f64))
             .collect(),
         workgroup_size: v.size,
-        uniform_words: step.params.words.len(),
+        uniform_words: match step.kernel.host {
+            Host::No => step.params.words.len(),
+            _ => step.params.words.len() - 2 * step.operands().len(),
+        },
     }
 }
 

@@ -12,7 +12,7 @@
 use super::lanes::{max2, tree};
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
 use super::order::KEY_BLOCK;
-use super::{KernelDef, Params, View, ViewMut, read, write};
+use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::{DType, bf16_to_f32, f32_to_bf16};
 use rayon::prelude::*;
 
@@ -21,6 +21,7 @@ use rayon::prelude::*;
 pub static ATTENTION: KernelDef = KernelDef {
     name: "attention",
     bindings: &[read("qkv"), write("y"), write("lse")],
+    host: Host::No,
     cpu: attention,
 };
 
@@ -35,6 +36,7 @@ pub static ATTENTION_GRAD: KernelDef = KernelDef {
         read("g"),
         write("dqkv"),
     ],
+    host: Host::No,
     cpu: attention_grad,
 };
 

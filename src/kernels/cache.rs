@@ -5,7 +5,7 @@
 //! position 0, as it does in [`super::attention`] over the whole sequence: the bits are the same.
 
 use super::attention::{Dims, Head, forward, params, scatter};
-use super::{KernelDef, Params, View, ViewMut, read, read_u32, update, write};
+use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, update, write};
 use rayon::prelude::*;
 use std::borrow::Cow;
 
@@ -14,6 +14,7 @@ use std::borrow::Cow;
 pub static ATTENTION_CACHED: KernelDef = KernelDef {
     name: "attention_cached",
     bindings: &[read("qkv"), read("cache"), read_u32("at"), write("y")],
+    host: Host::No,
     cpu: attention_cached,
 };
 
@@ -22,6 +23,7 @@ pub static ATTENTION_CACHED: KernelDef = KernelDef {
 pub static PUT_ROWS: KernelDef = KernelDef {
     name: "put_rows",
     bindings: &[read("x"), read_u32("at"), update("cache")],
+    host: Host::No,
     cpu: put_rows,
 };
 

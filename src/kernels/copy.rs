@@ -1,6 +1,6 @@
 //! Strided copies: permutations and general broadcasts. Bits are copied, never computed with.
 
-use super::{KernelDef, Params, View, ViewMut, read, write};
+use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::shape::MAX_DIMS;
 use rayon::prelude::*;
 
@@ -9,6 +9,7 @@ use rayon::prelude::*;
 pub static COPY: KernelDef = KernelDef {
     name: "copy",
     bindings: &[read("x"), write("out")],
+    host: Host::No,
     cpu: copy,
 };
 

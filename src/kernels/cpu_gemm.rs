@@ -26,6 +26,7 @@
 //! Work is spread over the current rayon pool. A call from outside of the pool pays for a thread
 //! hand-over each time, so a training loop should run inside `ThreadPool::install`.
 
+mod finish;
 mod micro;
 mod pack;
 mod row;
@@ -38,6 +39,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND};
 use super::simd::{Isa, isa};
+use finish::Finish;
+pub use finish::{Epilogue, Target};
 use micro::{Kernels, MAX_TILE, Micro};
 use pack::{Data, Panels, Source};
 use rayon::prelude::*;
@@ -81,6 +84,13 @@ pub struct Gemm {
     pub tb: bool,
 }
 
+impl Gemm {
+    /// Whether C is one row and B lies as `[k,n]`: read as it lies, with no packing.
+    pub fn single_row(&self) -> bool {
+        self.m == 1 && !self.ta && !self.tb
+    }
+}
+
 /// `C[m,n] = op(A)[m, k0..k1] * op(B)[k0..k1, n]`, C overwritten.
 ///
 /// The range of k lets a caller cut a long sum into chunks; an empty range gives zeros.
@@ -88,32 +98,51 @@ pub struct Gemm {
 /// # Panics
 /// If a slice is too short for its shape, `c` is not `m * n` long, or the range leaves `0..k`.
 pub fn gemm(g: &Gemm, k0: usize, k1: usize, a: Operand, b: Operand, c: &mut [f32]) {
-    run(isa(), g, k0..k1, a, b, c);
+    if g.single_row() {
+        assert!(k0 <= k1 && k1 <= g.k && c.len() == g.n);
+        return row::product(k0..k1, g.n, (a, b), floor(a, b).1, c);
+    }
+    run(isa(), g, k0..k1, a, b, None, Target::F32(c));
+}
+
+/// Whether products are exact, and the bits of the magnitude below which an operand counts as 0.
+fn floor(a: Operand, b: Operand) -> (bool, u32) {
+    match (a, b) {
+        (Operand::Bf16(_), Operand::Bf16(_)) => (true, FLOOR_BF16_OPERAND),
+        _ => (false, FLOOR_F32_OPERAND),
+    }
+}
+
+/// The whole product, each element through an epilogue on its way to the target.
+///
+/// # Panics
+/// As [`gemm`].
+pub fn gemm_then(g: &Gemm, a: Operand, b: Operand, epilogue: Epilogue, c: Target) {
+    run(isa(), g, 0..g.k, a, b, Some(epilogue), c);
 }
 
 /// [`gemm`] on a given instruction set, which must be available.
-fn run(isa: Isa, g: &Gemm, ks: Range<usize>, a: Operand, b: Operand, c: &mut [f32]) {
+fn run(
+    isa: Isa,
+    g: &Gemm,
+    ks: Range<usize>,
+    a: Operand,
+    b: Operand,
+    epilogue: Option<Epilogue>,
+    c: Target,
+) {
     assert!(
         ks.start <= ks.end && ks.end <= g.k,
         "k range {ks:?} of {}",
         g.k
     );
-    assert_eq!(Some(c.len()), g.m.checked_mul(g.n), "C is not [m,n]");
-    if ks.is_empty() || c.is_empty() {
-        c.fill(0.0);
+    let (out, finish) = finish::split(g, epilogue, c);
+    if g.m * g.n == 0 {
         return;
     }
-    let exact = matches!((a, b), (Operand::Bf16(_), Operand::Bf16(_)));
-    let floor = if exact {
-        FLOOR_BF16_OPERAND
-    } else {
-        FLOOR_F32_OPERAND
-    };
+    let (exact, floor) = floor(a, b);
     let kernels = Kernels::of(isa);
     let (m, n, k) = (g.m, g.n, g.k);
-    if m == 1 && !g.ta && !g.tb {
-        return row::product(ks, n, (a, b), floor, c);
-    }
     let plan = Plan {
         kernels,
         tiles: if exact {
@@ -124,11 +153,10 @@ fn run(isa: Isa, g: &Gemm, ks: Range<usize>, a: Operand, b: Operand, c: &mut [f3
         a: source(a, m, k, g.ta, floor),
         b: source(b, n, k, !g.tb, floor),
         share_b: m >= n,
-        out: Out {
-            at: c.as_mut_ptr(),
-            m,
-            n,
-        },
+        m,
+        n,
+        out,
+        finish,
     };
     plan.product(ks);
 }
@@ -156,11 +184,15 @@ fn source(op: Operand, extent: usize, k: usize, swapped: bool, floor: u32) -> So
     }
 }
 
-/// Where C lies. Tasks write disjoint parts of it.
+/// Where sums are kept: C, or a task's part of it. Tasks write disjoint parts.
+#[derive(Clone, Copy)]
 struct Out {
     at: *mut f32,
-    m: usize,
-    n: usize,
+    /// Floats between two rows.
+    stride: usize,
+    /// Row and column of C that lie at `at`.
+    row: usize,
+    col: usize,
 }
 
 // SAFETY: the pointer comes from a `&mut [f32]` that outlives the product, and the tasks that
@@ -176,7 +208,11 @@ struct Plan<'a> {
     /// B is packed once for all tasks, which split the rows of C; else A is, and they split the
     /// columns.
     share_b: bool,
-    out: Out,
+    m: usize,
+    n: usize,
+    /// C, where sums may be kept there: not if it is packed.
+    out: Option<Out>,
+    finish: Option<Finish<'a>>,
 }
 
 /// One pass: a block of the shared operand's extent and of k.
@@ -188,23 +224,29 @@ struct Pass<'a> {
     ks: Range<usize>,
     /// The fold starts here (else C holds the sums so far).
     first: bool,
+    /// The fold ends here.
+    last: bool,
 }
 
 impl Plan<'_> {
     /// Cuts the product into passes whose shared panels have a bounded size.
     fn product(&self, ks: Range<usize>) {
-        let work = self.out.m * self.out.n * ks.len();
+        let work = self.m * self.n * ks.len();
         let threads = if work < SERIAL_WORK {
             1
         } else {
             rayon::current_num_threads()
         };
         let (extent, full, widths) = if self.share_b {
-            (self.out.n, self.kernels.nr, &self.kernels.widths[..])
+            (self.n, self.kernels.nr, &self.kernels.widths[..])
         } else {
-            (self.out.m, self.kernels.mr, self.kernels.heights)
+            (self.m, self.kernels.mr, self.kernels.heights)
         };
-        let step = SHARED_EXTENT / full * full;
+        let mut step = SHARED_EXTENT / full * full;
+        if self.out.is_none() {
+            // Sums that are kept outside of C go over all of k in one pass.
+            step = step.min((SHARED_ELEMS / ks.len().max(1) / full).max(1) * full);
+        }
         for start in (0..extent).step_by(step) {
             let panels = Panels {
                 start,
@@ -212,16 +254,25 @@ impl Plan<'_> {
                 full,
                 widths,
             };
-            let kq = (SHARED_ELEMS / panels.padded()).max(KC) / KC * KC;
-            for q in ks.clone().step_by(kq) {
+            let kq = match self.out {
+                Some(_) => (SHARED_ELEMS / panels.padded()).max(KC) / KC * KC,
+                None => ks.len().max(1),
+            };
+            let mut q = ks.start;
+            loop {
                 let range = q..ks.end.min(q + kq);
-                self.pass(panels, range, q == ks.start, threads);
+                let last = range.end == ks.end;
+                self.pass(panels, range, q == ks.start, last, threads);
+                q += kq;
+                if last {
+                    break;
+                }
             }
         }
     }
 
     /// Packs the shared operand, then runs the tasks.
-    fn pass(&self, panels: Panels, ks: Range<usize>, first: bool, threads: usize) {
+    fn pass(&self, panels: Panels, ks: Range<usize>, first: bool, last: bool, threads: usize) {
         let len = panels.padded() * ks.len();
         with_scratch(&SHARED, len, |shared| {
             self.pack_shared(panels, ks.clone(), shared, threads);
@@ -230,11 +281,12 @@ impl Plan<'_> {
                 panels,
                 ks,
                 first,
+                last,
             };
             let (extent, full) = if self.share_b {
-                (self.out.m, self.kernels.mr)
+                (self.m, self.kernels.mr)
             } else {
-                (self.out.n, self.kernels.nr)
+                (self.n, self.kernels.nr)
             };
             let block = self.block(extent, full, threads);
             // Tasks cover [0, extent) of the split side in disjoint blocks.
@@ -282,8 +334,40 @@ impl Plan<'_> {
         });
     }
 
-    /// Computes rows (or columns) `span` of the pass's part of C.
+    /// Computes rows (or columns) `span` of the pass's part of C, and ends what is complete.
     fn task(&self, pass: &Pass, span: Range<usize>) {
+        let shared = pass.panels.start..pass.panels.end;
+        let (rows, cols) = if self.share_b {
+            (span.clone(), shared)
+        } else {
+            (shared, span.clone())
+        };
+        match (self.out, &self.finish) {
+            (Some(out), finish) => {
+                self.sums(pass, span, out);
+                if let (true, Some(finish)) = (pass.last, finish) {
+                    // SAFETY: `out` is C, and this task alone uses these rows and columns of it.
+                    unsafe { finish.in_place(out.at, rows, cols) };
+                }
+            }
+            (None, Some(finish)) => {
+                with_scratch(&LOCAL, rows.len() * cols.len(), |sums| {
+                    let out = Out {
+                        at: sums.as_mut_ptr(),
+                        stride: cols.len(),
+                        row: rows.start,
+                        col: cols.start,
+                    };
+                    self.sums(pass, span, out);
+                    finish.packed(sums, rows, cols);
+                });
+            }
+            (None, None) => unreachable!("sums are kept in C or finished"),
+        }
+    }
+
+    /// The sums of a task over the pass's range of k.
+    fn sums(&self, pass: &Pass, span: Range<usize>, out: Out) {
         let (source, full, widths) = if self.share_b {
             (&self.a, self.kernels.mr, self.kernels.heights)
         } else {
@@ -296,23 +380,33 @@ impl Plan<'_> {
             widths,
         };
         with_scratch(&OWN, own.padded() * KC.min(pass.ks.len()), |buffer| {
-            for from in (0..pass.ks.len()).step_by(KC) {
+            // An empty range of k still writes its zeros.
+            for from in (0..pass.ks.len().max(1)).step_by(KC) {
                 let kc = KC.min(pass.ks.len() - from);
                 let first = pass.ks.start + from;
-                pack::panels(self.kernels.simd, source, own, first..first + kc, buffer);
+                if kc > 0 {
+                    pack::panels(self.kernels.simd, source, own, first..first + kc, buffer);
+                }
                 let shared = &pass.shared[from * pass.panels.padded()..];
                 let fresh = pass.first && from == 0;
                 if self.share_b {
-                    self.block_product(kc, (own, buffer), (pass.panels, shared), fresh);
+                    self.block_product(kc, (own, buffer), (pass.panels, shared), fresh, out);
                 } else {
-                    self.block_product(kc, (pass.panels, shared), (own, buffer), fresh);
+                    self.block_product(kc, (pass.panels, shared), (own, buffer), fresh, out);
                 }
             }
         });
     }
 
     /// All pairs of a row panel with a column panel, over one block of k.
-    fn block_product(&self, kc: usize, a: (Panels, &[f32]), b: (Panels, &[f32]), fresh: bool) {
+    fn block_product(
+        &self,
+        kc: usize,
+        a: (Panels, &[f32]),
+        b: (Panels, &[f32]),
+        fresh: bool,
+        out: Out,
+    ) {
         let group = NB / self.kernels.nr;
         for j0 in (0..b.0.count()).step_by(group) {
             for i in 0..a.0.count() {
@@ -326,6 +420,7 @@ impl Plan<'_> {
                         (rows.clone(), height, left),
                         (cols, width, right),
                         fresh,
+                        out,
                     );
                 }
             }
@@ -334,17 +429,21 @@ impl Plan<'_> {
 
     /// One register tile: `C[rows, cols] (+)= left * right`.
     #[inline]
-    fn tile(&self, kc: usize, a: PanelRef, b: PanelRef, fresh: bool) {
+    fn tile(&self, kc: usize, a: PanelRef, b: PanelRef, fresh: bool, out: Out) {
         let ((rows, height, left), (cols, width, right)) = (a, b);
         let kernel =
             self.tiles[self.kernels.height_index[height]][usize::from(width == self.kernels.nr)];
-        let n = self.out.n;
+        let n = out.stride;
         assert!(left.len() == height * kc && right.len() == width * kc);
-        assert!(rows.end <= self.out.m && cols.end <= n);
+        assert!(rows.end <= self.m && cols.end <= self.n);
         assert!(rows.len() <= height && cols.len() <= width);
         // SAFETY: the element (rows.start, cols.start) lies in C by the asserts (both ranges are
-        // nonempty, as no panel is empty).
-        let c = unsafe { self.out.at.add(rows.start * n + cols.start) };
+        // nonempty, as no panel is empty), or in the task's own part of it, which begins at
+        // (out.row, out.col) and has all rows and columns of the task.
+        let c = unsafe {
+            out.at
+                .add((rows.start - out.row) * n + cols.start - out.col)
+        };
         if rows.len() == height && cols.len() == width {
             // SAFETY: the panels hold `height` and `width` values for each of kc steps; the tile
             // of C is height x width with row stride n and lies inside it, and no other task
@@ -428,6 +527,7 @@ type Scratch = std::thread::LocalKey<Cell<Vec<Line>>>;
 thread_local! {
     static SHARED: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static OWN: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static LOCAL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
 /// Lends `len` floats of this thread's buffer. The buffer is taken out while it is lent: a thread

@@ -1,7 +1,7 @@
 //! A tensor's digest: the wrapping sums of two independent 32-bit mixes of (tensor, element, bits).
 //! Free of order, so any device computes it in parallel, but not blind to a swap of elements.
 
-use super::{KernelDef, Params, View, ViewMut, read, write_u32};
+use super::{Host, KernelDef, Params, View, ViewMut, read, write_u32};
 use rayon::prelude::*;
 
 /// Words of a digest block: one pair of sums for each run of [`BLOCK`] elements.
@@ -12,6 +12,7 @@ pub const BLOCK: usize = 4096;
 pub static DIGEST: KernelDef = KernelDef {
     name: "digest",
     bindings: &[read("x"), write_u32("out")],
+    host: Host::No,
     cpu: digest,
 };
 

@@ -2,13 +2,14 @@
 //! by a counting sort of the ids: no float atomics, so the order never depends on the device.
 
 use super::math::{FLOOR_SUM, floor_to};
-use super::{KernelDef, Params, View, ViewMut, read, read_u32, write, write_u32};
+use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, write, write_u32};
 use rayon::prelude::*;
 
 /// `out[n, c] = table[idx[n], c]`, bits copied. Uniform words: n, words in a row, rows of the table.
 pub static GATHER: KernelDef = KernelDef {
     name: "gather",
     bindings: &[read("table"), read_u32("idx"), write("out")],
+    host: Host::No,
     cpu: gather,
 };
 
@@ -17,6 +18,7 @@ pub static GATHER: KernelDef = KernelDef {
 pub static ROW_ORDER: KernelDef = KernelDef {
     name: "row_order",
     bindings: &[read_u32("idx"), write_u32("order"), write_u32("start")],
+    host: Host::No,
     cpu: row_order,
 };
 
@@ -29,6 +31,7 @@ pub static GATHER_GRAD: KernelDef = KernelDef {
         read_u32("start"),
         write("out"),
     ],
+    host: Host::No,
     cpu: gather_grad,
 };
 

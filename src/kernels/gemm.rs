@@ -2,18 +2,20 @@
 //! [`super::cpu_gemm`]); a long k with few outputs is cut into chunks of a constant length whose sums
 //! a fixed tree combines.
 
-use super::cpu_gemm::{Gemm, Operand, gemm as fold};
+use super::cpu_gemm::{Epilogue, Gemm, Operand, Target, gemm as fold, gemm_then};
 use super::order::{GEMM_CHUNK, GEMM_CHUNK_MAX_OUTPUTS};
-use super::{KernelDef, Params, View, ViewMut, read, write};
+use super::pointwise::{Bound, store};
+use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::DType;
 use rayon::prelude::*;
 
 /// `c[z, m, n] = a[z] * b[z]`, z over batches or, in a chunked product, over chunks of k. Uniform
-/// words: m, n, k, chunk, batch. Specialisations `TA`, `TB`: the operand is stored transposed
+/// words: m, n, k, chunk, batch. A chunked product hosts no epilogue: its tree does. Specialisations `TA`, `TB`: the operand is stored transposed
 /// (`a[k, m]`, `b[n, k]`).
 pub static GEMM: KernelDef = KernelDef {
     name: "gemm",
     bindings: &[read("a"), read("b"), write("c")],
+    host: Host::Epilogue,
     cpu: gemm,
 };
 
@@ -21,6 +23,7 @@ pub static GEMM: KernelDef = KernelDef {
 pub static GEMM_TREE: KernelDef = KernelDef {
     name: "gemm_tree",
     bindings: &[read("x"), write("out")],
+    host: Host::Epilogue,
     cpu: gemm_tree,
 };
 
@@ -71,31 +74,57 @@ fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
         tb: p.spec("TB") == 1,
     };
     let (rows_a, rows_b) = (if g.ta { k } else { m }, if g.tb { n } else { k });
-    let chunks = k.div_ceil(chunk).max(1);
-    let c = writes[0].f32();
     if m * n == 0 {
         return;
     }
-    for (z, c) in c.chunks_exact_mut(m * n).enumerate() {
-        let b = if batch > 1 { z } else { 0 };
-        let (k0, k1) = if batch > 1 {
-            (0, k)
+    let of = |z: usize| {
+        let a = operand(&reads[0], z * rows_a..(z + 1) * rows_a);
+        (a, operand(&reads[1], z * rows_b..(z + 1) * rows_b))
+    };
+    if let Some(bound) = Bound::new(p, true, reads) {
+        let out = &mut writes[0];
+        let pitch = if out.dtype.packed() { n.div_ceil(2) } else { n };
+        for (z, words) in out.words.chunks_exact_mut(m * pitch).enumerate() {
+            let (a, b) = of(z);
+            if g.single_row() {
+                store(out.dtype, n, words, |c| {
+                    fold(&g, 0, k, a, b, c);
+                    bound.evaluator().apply(z * n, c);
+                });
+                continue;
+            }
+            let epilogue = Epilogue {
+                bound: &bound,
+                start: z * m * n,
+            };
+            let target = match out.dtype {
+                DType::F32 => Target::F32(bytemuck::cast_slice_mut(words)),
+                narrow => Target::Packed(narrow, words),
+            };
+            gemm_then(&g, a, b, epilogue, target);
+        }
+        return;
+    }
+    let chunks = k.div_ceil(chunk).max(1);
+    for (z, c) in writes[0].f32().chunks_exact_mut(m * n).enumerate() {
+        let (b, ks) = if batch > 1 {
+            (z, (0, k))
         } else {
-            ((z % chunks) * chunk, ((z + 1) * chunk).min(k))
+            let first = (z % chunks) * chunk;
+            (0, (first, (first + chunk).min(k)))
         };
-        let a = operand(&reads[0], b * rows_a..(b + 1) * rows_a);
-        let bm = operand(&reads[1], b * rows_b..(b + 1) * rows_b);
-        fold(&g, k0, k1, a, bm, c);
+        let (a, bm) = of(b);
+        fold(&g, ks.0, ks.1, a, bm, c);
     }
 }
 
 fn gemm_tree(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (n, chunks) = (p.at(0), p.at(1));
-    let (x, out) = (reads[0].f32(), writes[0].f32());
-    const BLOCK: usize = 1024;
-    out.par_chunks_mut(BLOCK).enumerate().for_each(|(b, out)| {
+    let x = reads[0].f32();
+    let bound = Bound::new(p, true, reads);
+    let sums = |from: usize, out: &mut [f32]| {
         let mut parts: Vec<Vec<f32>> = (0..chunks)
-            .map(|c| x[c * n + b * BLOCK..][..out.len()].to_vec())
+            .map(|c| x[c * n + from..][..out.len()].to_vec())
             .collect();
         let mut half = chunks.next_power_of_two() / 2;
         while half > 0 {
@@ -106,7 +135,18 @@ fn gemm_tree(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
             half /= 2;
         }
         out.copy_from_slice(&parts[0]);
-    });
+        if let Some(bound) = &bound {
+            bound.evaluator().apply(from, out);
+        }
+    };
+    // Whole rows, since a packed row is padded to whole words.
+    const BLOCK: usize = 1024;
+    let out = &mut writes[0];
+    let (dtype, row) = (out.dtype, out.row.max(1));
+    let rows = (BLOCK / row).max(1);
+    let pitch = if dtype.packed() { row.div_ceil(2) } else { row };
+    let blocks = out.words.par_chunks_mut(rows * pitch).enumerate();
+    blocks.for_each(|(b, words)| store(dtype, row, words, |out| sums(b * rows * row, out)));
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Counts of magnitudes by range: the gradient histogram.
 
-use super::{KernelDef, Params, View, ViewMut, read, write_u32};
+use super::{Host, KernelDef, Params, View, ViewMut, read, write_u32};
 use rayon::prelude::*;
 
 /// Elements that one row of counts covers.
@@ -14,6 +14,7 @@ pub const BINS: usize = 56;
 pub static HISTOGRAM: KernelDef = KernelDef {
     name: "histogram",
     bindings: &[read("x"), read("edges"), write_u32("counts")],
+    host: Host::No,
     cpu: histogram,
 };
 

@@ -15,6 +15,7 @@ pub mod histogram;
 pub mod lanes;
 pub mod math;
 pub mod optim;
+pub mod packed;
 pub mod pointwise;
 pub mod reduce;
 pub mod rng;
@@ -166,7 +167,7 @@ impl<'a> View<'a> {
     /// The elements as f32, widened where they are packed.
     pub fn widened(&self) -> Cow<'a, [f32]> {
         if self.dtype.packed() {
-            Cow::Owned(self.dtype.unpack(self.row, self.words))
+            Cow::Owned(packed::widened(self.dtype, self.row, self.words))
         } else {
             Cow::Borrowed(self.f32())
         }
@@ -191,14 +192,42 @@ impl ViewMut<'_> {
     }
 }
 
+/// Whether a kernel takes in a pointwise expression, so that a value need not pass through memory. The
+/// step then carries it in [`Params::expr`]; its operands stand last among the reads, and (div, len) for
+/// each of them last among the uniform words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Host {
+    /// It does not.
+    No,
+    /// Each element that it writes to its first output is the expression's first input, and the result is
+    /// written in its stead, in any float type.
+    Epilogue,
+    /// The expression's result stands in for each element of its one operand; there are as many as the
+    /// first three uniform words multiply to.
+    Prologue,
+}
+
 /// A kernel: one entry of [`ALL`].
 pub struct KernelDef {
     /// Unique name; its shader is `shaders/<name>.wgsl`.
     pub name: &'static str,
     /// Its buffers, those read first; for a pointwise kernel the inputs' number varies.
     pub bindings: &'static [Binding],
+    /// Whether it hosts an expression.
+    pub host: Host,
     /// The Rust twin: reads and writes in the order of `bindings`.
     pub cpu: fn(&Params, &[View], &mut [ViewMut]),
+}
+
+impl KernelDef {
+    /// Its own operands, where `hosting` an expression: those of a prologue stand in the expression.
+    pub fn own_reads(&self, hosting: bool) -> usize {
+        if hosting && self.host != Host::Epilogue {
+            return 0;
+        }
+        let reads = |b: &&Binding| b.access == Access::Read;
+        self.bindings.iter().filter(reads).count()
+    }
 }
 
 impl std::fmt::Debug for KernelDef {

@@ -2,7 +2,8 @@
 //! the square root and after the bias correction.
 
 use super::math::{div, ftz, sqrt};
-use super::{KernelDef, Params, View, ViewMut, read, update};
+use super::packed::{pack, widen};
+use super::{Host, KernelDef, Params, View, ViewMut, read, update};
 use crate::dtype::DType;
 use rayon::prelude::*;
 
@@ -24,8 +25,12 @@ pub static ADAMW: KernelDef = KernelDef {
         update("m"),
         update("v"),
     ],
+    host: Host::No,
     cpu: adamw,
 };
+
+/// Narrow elements that are widened, updated and rounded together.
+const BLOCK: usize = 512;
 
 /// Number of words of `hyper`.
 pub const HYPER: usize = 8;
@@ -79,11 +84,26 @@ fn adamw(_: &Params, reads: &[View], writes: &mut [ViewMut]) {
                 );
             }
             // A padding half holds zeros in all four and keeps them.
-            let wide = |x: &[u32]| dtype.unpack(2 * x.len(), x);
-            let (mut w1, mut m1, mut v1) = (wide(w), wide(m), wide(v));
-            run(&hyper, scale, &wide(g), &mut w1, &mut m1, &mut v1);
-            for (to, from) in [(w, w1), (m, m1), (v, v1)] {
-                to.copy_from_slice(&dtype.pack(from.len(), &from));
+            let parts = w.chunks_mut(BLOCK / 2).zip(m.chunks_mut(BLOCK / 2));
+            let parts = parts.zip(v.chunks_mut(BLOCK / 2)).zip(g.chunks(BLOCK / 2));
+            for (((w, m), v), g) in parts {
+                let [mut w1, mut m1, mut v1, mut g1] = [[0f32; BLOCK]; 4];
+                let n = 2 * w.len();
+                widen(dtype, w, &mut w1[..n]);
+                widen(dtype, m, &mut m1[..n]);
+                widen(dtype, v, &mut v1[..n]);
+                widen(dtype, g, &mut g1[..n]);
+                run(
+                    &hyper,
+                    scale,
+                    &g1[..n],
+                    &mut w1[..n],
+                    &mut m1[..n],
+                    &mut v1[..n],
+                );
+                pack(dtype, &w1[..n], w);
+                pack(dtype, &m1[..n], m);
+                pack(dtype, &v1[..n], v);
             }
         });
 }

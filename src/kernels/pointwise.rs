@@ -6,7 +6,8 @@
 
 use super::lanes::{max2, min2};
 use super::math;
-use super::{KernelDef, Params, View, ViewMut, read, write};
+use super::packed::pack;
+use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 
@@ -165,6 +166,7 @@ pub fn params(n: usize, access: &[(usize, usize)], expr: Expr) -> Params {
 pub static POINTWISE: KernelDef = KernelDef {
     name: "pointwise",
     bindings: &[read("in"), write("out")],
+    host: Host::No,
     cpu: pointwise,
 };
 
@@ -174,55 +176,50 @@ const CHUNK: usize = 512;
 const TASK: usize = 16 * CHUNK;
 
 fn pointwise(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
-    let expr = p
-        .expr
-        .as_deref()
-        .expect("a pointwise step carries its expression");
-    let inputs: Vec<Input> = (0..reads.len())
-        .map(|j| Input {
-            data: reads[j],
-            div: p.at(1 + 2 * j),
-            len: p.at(2 + 2 * j),
-        })
-        .collect();
+    let bound = Bound::new(p, false, reads).expect("a pointwise step carries its expression");
     let out = &mut writes[0];
-    if out.dtype.is_low() {
-        // Whole rows, since a narrow row is padded to whole words.
-        let (row, pitch, dtype) = (out.row, out.row.div_ceil(2), out.dtype);
-        let rows = (TASK / row.max(1)).max(1);
-        out.words
-            .par_chunks_mut(rows * pitch)
-            .enumerate()
-            .for_each(|(t, words)| {
-                let mut wide = vec![0f32; words.len() / pitch * row];
-                evaluate(expr, &inputs, t * rows * row, &mut wide);
-                for (words, wide) in words.chunks_mut(pitch).zip(wide.chunks(row)) {
-                    pack(dtype, wide, words);
-                }
-            });
-        return;
-    }
-    let out = out.f32();
-    if out.len() <= TASK {
-        evaluate(expr, &inputs, 0, out);
+    // A packed row is padded to whole words, so tasks have whole rows.
+    let task = if out.dtype.packed() {
+        (TASK / out.row.max(1)).max(1) * out.row
     } else {
-        out.par_chunks_mut(TASK)
-            .enumerate()
-            .for_each(|(t, out)| evaluate(expr, &inputs, t * TASK, out));
+        TASK
+    };
+    let (dtype, row) = (out.dtype, out.row);
+    let words = if dtype.packed() {
+        task / row * row.div_ceil(2)
+    } else {
+        task
+    };
+    let body = |t: usize, out: &mut [u32]| {
+        store(dtype, row, out, |wide| {
+            bound.evaluator().fill(t * task, wide)
+        });
+    };
+    if out.words.len() <= words {
+        return body(0, out.words);
+    }
+    let tasks = out.words.par_chunks_mut(words).enumerate();
+    tasks.for_each(|(t, out)| body(t, out));
+}
+
+/// Lets `compute` write some rows, then rounds them to the type of `out` (f32: they are there already).
+pub fn store(dtype: DType, row: usize, out: &mut [u32], compute: impl FnOnce(&mut [f32])) {
+    if !dtype.packed() {
+        return compute(bytemuck::cast_slice_mut(out));
+    }
+    let pitch = row.div_ceil(2);
+    let mut wide = vec![0f32; out.len() / pitch * row];
+    compute(&mut wide);
+    for (words, wide) in out.chunks_mut(pitch).zip(wide.chunks(row)) {
+        pack(dtype, wide, words);
     }
 }
 
-/// Evaluates a run of output elements from `start` on.
-fn evaluate(expr: &Expr, inputs: &[Input], start: usize, out: &mut [f32]) {
-    let registers = expr.inputs as usize + expr.consts.len() + expr.code.len();
-    let mut regs = vec![0f32; registers * CHUNK];
-    for (k, &c) in expr.consts.iter().enumerate() {
-        let at = (expr.inputs as usize + k) * CHUNK;
-        regs[at..at + CHUNK].fill(f32::from_bits(c));
-    }
-    for (c, out) in out.chunks_mut(CHUNK).enumerate() {
-        chunk(expr, inputs, &mut regs, start + c * CHUNK, out);
-    }
+/// An expression and where its operands lie: a pointwise step's, or one that another kernel hosts (see
+/// [`Host`](super::Host)).
+pub struct Bound<'a> {
+    expr: &'a Expr,
+    inputs: Vec<Input<'a>>,
 }
 
 struct Input<'a> {
@@ -231,11 +228,71 @@ struct Input<'a> {
     len: usize,
 }
 
+impl<'a> Bound<'a> {
+    /// The expression of a step. Its operands are the last of `reads`, as many as `params` ends with
+    /// pairs (div, len); a host's own value is one more input, the first.
+    pub fn new(p: &'a Params, host: bool, reads: &[View<'a>]) -> Option<Bound<'a>> {
+        let expr = p.expr.as_deref()?;
+        let n = expr.inputs as usize - usize::from(host);
+        let pairs = &p.words[p.words.len() - 2 * n..];
+        let inputs = reads[reads.len() - n..].iter().zip(pairs.chunks_exact(2));
+        let inputs = inputs.map(|(&data, at)| Input {
+            data,
+            div: at[0] as usize,
+            len: at[1] as usize,
+        });
+        let inputs = inputs.collect();
+        Some(Bound { expr, inputs })
+    }
+
+    /// What evaluates it on one thread.
+    pub fn evaluator(&'a self) -> Evaluator<'a> {
+        let expr = self.expr;
+        let registers = expr.inputs as usize + expr.consts.len() + expr.code.len();
+        let mut regs = vec![0f32; registers * CHUNK];
+        for (k, &c) in expr.consts.iter().enumerate() {
+            let at = (expr.inputs as usize + k) * CHUNK;
+            regs[at..at + CHUNK].fill(f32::from_bits(c));
+        }
+        Evaluator { bound: self, regs }
+    }
+}
+
+/// A bound expression with its registers.
+pub struct Evaluator<'a> {
+    bound: &'a Bound<'a>,
+    regs: Vec<f32>,
+}
+
+impl Evaluator<'_> {
+    /// Evaluates a run of output elements from `start` on.
+    pub fn fill(&mut self, start: usize, out: &mut [f32]) {
+        let Bound { expr, inputs } = self.bound;
+        for (c, out) in out.chunks_mut(CHUNK).enumerate() {
+            chunk(expr, inputs, &mut self.regs, start + c * CHUNK, out, false);
+        }
+    }
+
+    /// The same in a host: `values` holds its own values and receives the results.
+    pub fn apply(&mut self, start: usize, values: &mut [f32]) {
+        let Bound { expr, inputs } = self.bound;
+        for (c, out) in values.chunks_mut(CHUNK).enumerate() {
+            chunk(expr, inputs, &mut self.regs, start + c * CHUNK, out, true);
+        }
+    }
+}
+
 crate::multiversion! {
-    fn chunk(expr: &Expr, inputs: &[Input], regs: &mut [f32], start: usize, out: &mut [f32]) {
+    /// With `host`, `out` holds the values of the first input.
+    fn chunk(expr: &Expr, inputs: &[Input], regs: &mut [f32], start: usize, out: &mut [f32], host: bool) {
         let n = out.len();
+        if host {
+            regs[..n].iter_mut().zip(&*out).for_each(|(r, &x)| *r = math::ftz(x));
+        }
+        let first = usize::from(host);
         for (j, input) in inputs.iter().enumerate() {
-            load(input, start, &mut regs[j * CHUNK..j * CHUNK + n]);
+            let at = (first + j) * CHUNK;
+            load(input, start, &mut regs[at..at + n]);
         }
         let mut at = (expr.inputs as usize + expr.consts.len()) * CHUNK;
         for i in &expr.code {
@@ -247,18 +304,6 @@ crate::multiversion! {
         }
         let last = regs.len() - CHUNK;
         out.copy_from_slice(&regs[last..last + n]);
-    }
-
-    /// Rounds a row to a narrow type, two elements a word; a last odd half is zero.
-    fn pack(dtype: DType, wide: &[f32], words: &mut [u32]) {
-        let narrow = |x: f32| if dtype == DType::Bf16 { f32_to_bf16(x) } else { f32_to_f16(x) } as u32;
-        let pairs = wide.chunks_exact(2);
-        if let ([x], Some(last)) = (pairs.remainder(), words.last_mut()) {
-            *last = narrow(*x);
-        }
-        for (w, p) in words.iter_mut().zip(pairs) {
-            *w = narrow(p[0]) | narrow(p[1]) << 16;
-        }
     }
 }
 

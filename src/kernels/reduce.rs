@@ -3,7 +3,8 @@
 use super::lanes::{Lanes, max, max2, sum, tree};
 use super::math::{FLOOR_SUM, floor_to, ftz};
 use super::order::LANES;
-use super::{KernelDef, Params, View, ViewMut, read, write};
+use super::pointwise::Bound;
+use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use rayon::prelude::*;
 
 /// `x[outer, n, inner] -> out[outer, ceil(n / chunk), inner]`. Uniform words: outer, n, inner, chunk.
@@ -11,6 +12,7 @@ use rayon::prelude::*;
 pub static REDUCE: KernelDef = KernelDef {
     name: "reduce",
     bindings: &[read("x"), write("out")],
+    host: Host::Prologue,
     cpu: reduce,
 };
 
@@ -25,25 +27,81 @@ pub fn params(outer: usize, n: usize, inner: usize, chunk: usize, max: bool) -> 
 
 /// Columns that one pass of the CPU keeps lanes for.
 const COLUMNS: usize = 16;
+/// Least columns of a task where the elements come from a hosted expression.
+const HOSTED_COLUMNS: usize = 64;
 
 fn reduce(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (n, inner, chunk, is_max) = (p.at(1), p.at(2), p.at(3), p.spec("OP") == 1);
-    let (x, out) = (reads[0].f32(), writes[0].f32());
+    let out = writes[0].f32();
     let chunks = n.div_ceil(chunk).max(1);
+    let bound = Bound::new(p, false, reads);
     out.par_chunks_mut(inner).enumerate().for_each(|(r, row)| {
         let (o, c) = (r / chunks, r % chunks);
         let (first, last) = (c * chunk, ((c + 1) * chunk).min(n));
-        let x = &x[(o * n + first) * inner..(o * n + last) * inner];
-        if inner == 1 {
-            contiguous(x, is_max, &mut row[0]);
-        } else {
-            row.par_chunks_mut(COLUMNS)
-                .enumerate()
-                .for_each(|(b, out)| {
-                    columns(x, inner, b * COLUMNS, is_max, out);
+        let part = (o * n + first) * inner..(o * n + last) * inner;
+        match (&bound, inner) {
+            (None, 1) => contiguous(&reads[0].f32()[part], is_max, &mut row[0]),
+            (None, _) => {
+                let x = &reads[0].f32()[part];
+                let blocks = row.par_chunks_mut(COLUMNS).enumerate();
+                blocks.for_each(|(b, out)| {
+                    let mut acc = start(is_max);
+                    columns(x, inner, b * COLUMNS, is_max, &mut acc[..]);
+                    combine(&acc[..], is_max, out);
                 });
+            }
+            (Some(bound), 1) => {
+                let mut x = vec![0.0; part.len()];
+                bound.evaluator().fill(part.start, &mut x);
+                contiguous(&x, is_max, &mut row[0]);
+            }
+            (Some(bound), _) => {
+                let width = inner.div_ceil(rayon::current_num_threads());
+                let width = width.next_multiple_of(COLUMNS).max(HOSTED_COLUMNS);
+                let blocks = row.par_chunks_mut(width).enumerate();
+                blocks.for_each(|(b, out)| {
+                    let at = part.start + b * width;
+                    hosted_columns(bound, at, inner, last - first, is_max, out);
+                });
+            }
         }
     });
+}
+
+/// Columns of an expression's values, `n` rows `pitch` apart from element `at` on: a few rows are
+/// evaluated, then folded, and so on.
+fn hosted_columns(bound: &Bound, at: usize, pitch: usize, n: usize, is_max: bool, out: &mut [f32]) {
+    let width = out.len();
+    let mut run = bound.evaluator();
+    let mut acc: Vec<Acc> = (0..width.div_ceil(COLUMNS))
+        .map(|_| start(is_max))
+        .collect();
+    let mut x = vec![0.0; LANES * width];
+    for first in (0..n).step_by(LANES) {
+        let rows = LANES.min(n - first);
+        let x = &mut x[..rows * width];
+        if width == pitch {
+            run.fill(at + first * pitch, x);
+        } else {
+            for (r, x) in x.chunks_exact_mut(width).enumerate() {
+                run.fill(at + (first + r) * pitch, x);
+            }
+        }
+        for (b, acc) in acc.iter_mut().enumerate() {
+            columns(x, width, b * COLUMNS, is_max, &mut acc[..]);
+        }
+    }
+    for (acc, out) in acc.iter().zip(out.chunks_mut(COLUMNS)) {
+        combine(&acc[..], is_max, out);
+    }
+}
+
+/// The lanes of some columns.
+type Acc = Box<[[f32; COLUMNS]; LANES]>;
+
+fn start(is_max: bool) -> Acc {
+    let identity = if is_max { f32::NEG_INFINITY } else { 0.0 };
+    Box::new([[identity; COLUMNS]; LANES])
 }
 
 crate::multiversion! {
@@ -51,21 +109,25 @@ crate::multiversion! {
         *out = if is_max { max(x.len(), |i| ftz(x[i])) } else { sum(x.len(), |i| x[i]) };
     }
 
-    fn columns(x: &[f32], inner: usize, first: usize, is_max: bool, out: &mut [f32]) {
-        let identity = if is_max { f32::NEG_INFINITY } else { 0.0 };
-        let mut acc = [[identity; COLUMNS]; LANES];
+    /// Folds rows of columns `first..` into their lanes; row 0 goes to lane 0.
+    fn columns(x: &[f32], inner: usize, first: usize, is_max: bool, acc: &mut [[f32; COLUMNS]]) {
+        let width = COLUMNS.min(inner - first);
         for (i, row) in x.chunks_exact(inner).enumerate() {
             let acc = &mut acc[i % LANES];
-            let row = &row[first..first + out.len()];
+            let row = &row[first..first + width];
             if is_max {
                 acc.iter_mut().zip(row).for_each(|(a, &v)| *a = max2(*a, ftz(v)));
             } else {
                 acc.iter_mut().zip(row).for_each(|(a, &v)| *a += floor_to(v, FLOOR_SUM));
             }
         }
+    }
+
+    /// The tree over the lanes of each column.
+    fn combine(acc: &[[f32; COLUMNS]], is_max: bool, out: &mut [f32]) {
         for (c, o) in out.iter_mut().enumerate() {
             let mut lanes: Lanes = [0.0; LANES];
-            for (l, a) in lanes.iter_mut().zip(&acc) {
+            for (l, a) in lanes.iter_mut().zip(acc) {
                 *l = a[c];
             }
             *o = if is_max { tree(lanes, max2) } else { tree(lanes, |a, b| a + b) };

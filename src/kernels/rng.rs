@@ -2,7 +2,7 @@
 //! numbers: as easy as 1, 2, 3"). A number is a function of its key and counter, never of a thread or a
 //! launch shape.
 
-use super::{KernelDef, Params, View, ViewMut, write_u32};
+use super::{Host, KernelDef, Params, View, ViewMut, write_u32};
 use rayon::prelude::*;
 
 /// `out[2 i], out[2 i + 1] = threefry(key, (i, stream))`. Uniform words: n (words, even), key 0, key 1,
@@ -10,6 +10,7 @@ use rayon::prelude::*;
 pub static RANDOM_BITS: KernelDef = KernelDef {
     name: "random_bits",
     bindings: &[write_u32("out")],
+    host: Host::No,
     cpu: random_bits,
 };
 

@@ -3,7 +3,8 @@
 
 use super::lanes::{max, sum};
 use super::math::{div, exp, ftz, log, rsqrt};
-use super::{KernelDef, Params, View, ViewMut, read, read_u32, write};
+use super::pointwise::{Bound, store};
+use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, write};
 use rayon::prelude::*;
 
 /// Layer norm without bias: `y = (x - mean) * rstd * gain`, with the statistics kept for the backward
@@ -18,6 +19,7 @@ pub static NORM_FWD: KernelDef = KernelDef {
         write("mean"),
         write("rstd"),
     ],
+    host: Host::Epilogue,
     cpu: norm_fwd,
 };
 
@@ -25,6 +27,7 @@ pub static NORM_FWD: KernelDef = KernelDef {
 pub static NORM_STATS: KernelDef = KernelDef {
     name: "norm_stats",
     bindings: &[read("x"), write("mean"), write("rstd")],
+    host: Host::No,
     cpu: norm_stats,
 };
 
@@ -41,6 +44,7 @@ pub static NORM_DX: KernelDef = KernelDef {
         read("g"),
         write("dx"),
     ],
+    host: Host::Epilogue,
     cpu: norm_dx,
 };
 
@@ -48,6 +52,7 @@ pub static NORM_DX: KernelDef = KernelDef {
 pub static SOFTMAX: KernelDef = KernelDef {
     name: "softmax",
     bindings: &[read("x"), write("y")],
+    host: Host::No,
     cpu: softmax,
 };
 
@@ -55,6 +60,7 @@ pub static SOFTMAX: KernelDef = KernelDef {
 pub static SOFTMAX_GRAD: KernelDef = KernelDef {
     name: "softmax_grad",
     bindings: &[read("y"), read("g"), write("dx")],
+    host: Host::No,
     cpu: softmax_grad,
 };
 
@@ -62,6 +68,7 @@ pub static SOFTMAX_GRAD: KernelDef = KernelDef {
 pub static LSE: KernelDef = KernelDef {
     name: "lse",
     bindings: &[read("x"), write("lse")],
+    host: Host::No,
     cpu: lse,
 };
 
@@ -69,6 +76,7 @@ pub static LSE: KernelDef = KernelDef {
 pub static XENT: KernelDef = KernelDef {
     name: "xent",
     bindings: &[read("x"), read_u32("target"), read("lse"), write("loss")],
+    host: Host::No,
     cpu: xent,
 };
 
@@ -82,6 +90,7 @@ pub static XENT_GRAD: KernelDef = KernelDef {
         read("g"),
         write("dx"),
     ],
+    host: Host::No,
     cpu: xent_grad,
 };
 
@@ -189,21 +198,45 @@ crate::multiversion! {
     }
 }
 
+/// Words of a row of a buffer.
+fn pitch(out: &ViewMut) -> usize {
+    if out.dtype.packed() {
+        out.row.div_ceil(2)
+    } else {
+        out.row
+    }
+}
+
+/// Sends some rows, `first` the number of their first element, through a hosted epilogue.
+fn end(bound: &Option<Bound>, first: usize, rows: &mut [f32]) {
+    if let Some(bound) = bound {
+        bound.evaluator().apply(first, rows);
+    }
+}
+
 fn norm_fwd(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (c, inv, eps) = (p.at(1), p.float(2), p.float(3));
     let (x, gain) = (reads[0].f32(), reads[1].f32());
+    let bound = Bound::new(p, true, reads);
     let [y, mean, rstd] = writes else {
         unreachable!("norm_fwd writes three buffers")
     };
     let t = rows_per_task(c);
+    let (words, dtype) = (t * pitch(y), y.dtype);
     (
         x.par_chunks(t * c),
-        y.f32().par_chunks_mut(t * c),
+        y.words.par_chunks_mut(words),
         mean.f32().par_chunks_mut(t),
         rstd.f32().par_chunks_mut(t),
     )
         .into_par_iter()
-        .for_each(|(x, y, m, s)| norm_rows(x, gain, inv, eps, y, m, s));
+        .enumerate()
+        .for_each(|(task, (x, y, m, s))| {
+            store(dtype, c, y, |y| {
+                norm_rows(x, gain, inv, eps, y, m, s);
+                end(&bound, task * t * c, y);
+            })
+        });
 }
 
 fn norm_stats(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
@@ -223,19 +256,28 @@ fn norm_stats(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
 
 fn norm_dx(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (c, inv) = (p.at(1), p.float(2));
-    let [x, gain, mean, rstd, g] = reads else {
+    let [x, gain, mean, rstd, g, ..] = reads else {
         unreachable!("norm_dx reads five buffers")
     };
+    let bound = Bound::new(p, true, reads);
     let t = rows_per_task(c);
+    let dx = &mut writes[0];
+    let (words, dtype) = (t * pitch(dx), dx.dtype);
     (
         x.f32().par_chunks(t * c),
         mean.f32().par_chunks(t),
         rstd.f32().par_chunks(t),
         g.f32().par_chunks(t * c),
-        writes[0].f32().par_chunks_mut(t * c),
+        dx.words.par_chunks_mut(words),
     )
         .into_par_iter()
-        .for_each(|(x, m, s, g, dx)| norm_dx_rows(x, gain.f32(), m, s, g, inv, dx));
+        .enumerate()
+        .for_each(|(task, (x, m, s, g, dx))| {
+            store(dtype, c, dx, |dx| {
+                norm_dx_rows(x, gain.f32(), m, s, g, inv, dx);
+                end(&bound, task * t * c, dx);
+            })
+        });
 }
 
 fn softmax(p: &Params, reads: &[View], writes: &mut [ViewMut]) {

@@ -4,6 +4,7 @@
 //! going to the smaller number. Inputs, outputs and states keep slots of their own.
 
 use crate::plan::{BufId, Class, Plan};
+use std::collections::HashSet;
 
 /// Gives every buffer its slot; without `share`, one of its own.
 pub fn assign_slots(mut plan: Plan, share: bool) -> Plan {
@@ -75,6 +76,22 @@ pub fn share(pool: &mut Vec<usize>, slots: &[usize]) -> Vec<usize> {
         used[map[s]] = true;
     }
     map
+}
+
+/// Bytes that an executor allocates for programs loaded in this order: their states, once each, and the
+/// slots that they share.
+pub fn session_bytes(plans: &[&Plan]) -> u64 {
+    let mut names = HashSet::new();
+    let states = plans.iter().flat_map(|p| p.states());
+    let states: usize = states
+        .filter(|b| names.insert(&b.name))
+        .map(|b| b.words())
+        .sum();
+    let mut pool = Vec::new();
+    for p in plans {
+        share(&mut pool, &p.slots);
+    }
+    4 * (states + pool.iter().sum::<usize>()) as u64
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! The plan: a flat list of kernel steps over numbered buffers. It is all that an executor sees, and it
 //! is the same on every device.
 
+pub mod account;
 pub mod print;
 
 use crate::graph::Type;
-use crate::kernels::{Access, KernelDef, Params};
+use crate::kernels::pointwise::Expr;
+use crate::kernels::{Access, Host, KernelDef, Params};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// A buffer's index in its plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -57,6 +60,27 @@ pub struct Step {
     pub writes: Vec<BufId>,
     /// Where in the model it comes from.
     pub label: String,
+}
+
+impl Step {
+    /// Buffers that it must read: the kernel's own operands and those of its expression.
+    pub fn reads_expected(&self) -> usize {
+        let host = self.kernel.host == Host::Epilogue;
+        let operands = |e: &Arc<Expr>| e.inputs as usize - usize::from(host);
+        self.kernel.own_reads(self.params.expr.is_some())
+            + self.params.expr.as_ref().map_or(0, operands)
+    }
+
+    /// The buffers that its expression reads, with (div, len) of [`crate::kernels::pointwise::params`]:
+    /// the last of its reads.
+    pub fn operands(&self) -> Vec<(BufId, (usize, usize))> {
+        let own = self.kernel.own_reads(self.params.expr.is_some());
+        let reads = &self.reads[own..];
+        let words = &self.params.words;
+        let pairs = words[words.len() - 2 * reads.len()..].chunks_exact(2);
+        let at = |p: &[u32]| (p[0] as usize, p[1] as usize);
+        reads.iter().copied().zip(pairs.map(at)).collect()
+    }
 }
 
 /// A program ready for any executor.
@@ -145,10 +169,7 @@ impl Plan {
                 .iter()
                 .filter(|b| b.access != Access::Read)
                 .count();
-            let variadic = s.params.expr.is_some();
-            if s.writes.len() != expected
-                || (!variadic && s.reads.len() + expected != s.kernel.bindings.len())
-            {
+            if s.writes.len() != expected || s.reads.len() != s.reads_expected() {
                 return fail(format!(
                     "{} reads and {} writes do not fit the kernel",
                     s.reads.len(),

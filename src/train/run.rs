@@ -294,7 +294,7 @@ impl Run<'_> {
             Some(digest) => digest,
             None => self.session.digest()?,
         };
-        let peak = self.session.exec().memory().peak;
+        let peak = self.session.peak_bytes();
         Ok(Outcome {
             summary: summary(
                 self.scheme,
@@ -425,7 +425,7 @@ impl Run<'_> {
             .as_ref()
             .is_none_or(|k| k.schedule().stop_on_error);
         match result {
-            Err(e @ Error::Io { .. }) if !stop => {
+            Err(e @ (Error::Io { .. } | Error::Usage(_))) if !stop => {
                 self.observer.warned(&format!(
                     "warning: step {}: {e}; the files before it are as they were, training goes on",
                     self.progress.step

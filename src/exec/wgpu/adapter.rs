@@ -84,6 +84,8 @@ pub struct Found {
     /// Why plans cannot run there; `None` where they can.
     pub unusable: Option<String>,
     pub(super) adapter: wgpu::Adapter,
+    /// For tests: it cannot be opened any more.
+    pub(super) gone: bool,
 }
 
 /// The limits of a device that matter to a trainer. Sizes are in bytes.
@@ -221,6 +223,7 @@ fn describe(index: usize, backend: Backend, adapter: wgpu::Adapter) -> Found {
         features,
         unusable,
         adapter,
+        gone: false,
     }
 }
 
@@ -263,6 +266,11 @@ impl Found {
             backend.unwrap_or(ALL.len()),
             slow,
         )
+    }
+
+    /// For tests: the device goes away between the listing and the opening, so that the driver refuses.
+    pub fn simulate_vanish(&mut self) {
+        self.gone = true;
     }
 
     /// The device in a few words.

@@ -9,6 +9,7 @@ use super::limits;
 use super::pipelines::{Builder, Facts, Key, Ready, prepare};
 use super::submit::{self, Launch};
 use super::{Loaded, Place, Wgpu};
+use crate::passes::memory::share;
 use crate::plan::{Class, Plan};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -24,9 +25,18 @@ struct Prepared {
 /// Shaders that no earlier program has.
 type NewShaders = Vec<(Key, Ready)>;
 
+/// Where a plan's buffers other than states lie.
+struct SlotMap {
+    /// The slot of each buffer; none for a state.
+    places: Vec<Option<usize>>,
+    /// Labels and words of new slots.
+    new: Vec<(String, u64)>,
+}
+
 /// What a program lives in.
 struct Space {
     places: Vec<Place>,
+    /// New slots.
     slots: Vec<Slab>,
     /// New states.
     states: Vec<Slab>,
@@ -39,9 +49,10 @@ impl Wgpu {
         let title = self.found.title();
         limits::buffers(&plan, &self.found.limits, &title).map_err(ExecError::Device)?;
         let (steps, new) = self.prepare_steps(&plan)?;
-        let sizes = self.check_memory(&plan, &steps)?;
+        let slots = self.map_slots(&plan);
+        let sizes = self.check_memory(&plan, &steps, &slots)?;
         self.build_pipelines(&plan, &steps, new)?;
-        let space = self.allocate(&plan, sizes.total)?;
+        let space = self.allocate(&plan, slots, sizes.total)?;
         let launches = self.record(&plan, &steps, &space, sizes.uniforms);
         let launches = launches.map_err(|why| {
             ExecError::Device(format!("{title} refused a bind group {loading}: {why}"))
@@ -51,12 +62,12 @@ impl Wgpu {
             self.names.insert(s.label.clone(), self.states.len());
             self.states.push(s);
         }
+        self.slots.extend(space.slots);
         self.memory.allocated += sizes.total;
         self.memory.peak = self.memory.peak.max(self.memory.allocated);
         self.programs.push(Loaded {
             plan,
             places: space.places,
-            slots: space.slots,
             launches,
         });
         Ok(ProgramId(self.programs.len() - 1))
@@ -116,21 +127,42 @@ impl Wgpu {
         Ok((steps, new))
     }
 
-    /// What will be allocated; on a software GPU it must be free.
-    fn check_memory(&self, plan: &Plan, steps: &[Prepared]) -> Result<Sizes, ExecError> {
-        let states = plan.states().filter(|b| !self.names.contains_key(&b.name));
-        let slots: u64 = match self.guards {
-            true => plan
-                .bufs
-                .iter()
-                .filter(|b| b.class != Class::State)
-                .map(|b| bytes_for(b.words() as u64, true))
-                .sum(),
-            false => plan.slots.iter().map(|&w| bytes_for(w as u64, false)).sum(),
+    /// Where the plan's own buffers lie: in slots that programs share, since they take turns, or, under
+    /// guards, each in one of its own.
+    fn map_slots(&self, plan: &Plan) -> SlotMap {
+        let first = self.slots.len();
+        let mut pool: Vec<usize> = self.slots.iter().map(|s| s.words as usize).collect();
+        let of_slots = match self.guards {
+            true => vec![],
+            false => share(&mut pool, &plan.slots),
         };
-        let states: u64 = states
-            .map(|b| bytes_for(b.words() as u64, self.guards))
-            .sum();
+        let mut labels: Vec<String> = (first..pool.len()).map(|i| format!("slot {i}")).collect();
+        let mut places = vec![None; plan.bufs.len()];
+        for (place, b) in places.iter_mut().zip(&plan.bufs) {
+            if b.class != Class::State {
+                *place = Some(of_slots.get(b.slot).copied().unwrap_or(pool.len()));
+            }
+            if b.class != Class::State && self.guards {
+                labels.push(b.name.clone());
+                pool.push(b.words());
+            }
+        }
+        let words = pool[first..].iter().map(|&w| w as u64);
+        let new = labels.into_iter().zip(words).collect();
+        SlotMap { places, new }
+    }
+
+    /// What will be allocated; on a software GPU it must be free.
+    fn check_memory(
+        &self,
+        plan: &Plan,
+        steps: &[Prepared],
+        slots: &SlotMap,
+    ) -> Result<Sizes, ExecError> {
+        let states = plan.states().filter(|b| !self.names.contains_key(&b.name));
+        let bytes = |words: u64| bytes_for(words, self.guards);
+        let slots: u64 = slots.new.iter().map(|s| bytes(s.1)).sum();
+        let states: u64 = states.map(|b| bytes(b.words() as u64)).sum();
         let align = self.device.limits().min_uniform_buffer_offset_alignment as u64;
         let uniforms = steps
             .iter()
@@ -179,39 +211,29 @@ impl Wgpu {
         })
     }
 
-    /// Allocates slots and new states.
-    fn allocate(&self, plan: &Plan, total: u64) -> Result<Space, ExecError> {
+    /// Allocates new slots and states.
+    fn allocate(&self, plan: &Plan, slots: SlotMap, total: u64) -> Result<Space, ExecError> {
         let mut places = Vec::with_capacity(plan.bufs.len());
         // Names and words.
-        let mut slots: Vec<(String, u64)> = vec![];
         let mut states: Vec<(String, u64)> = vec![];
-        if !self.guards {
-            let slot = |(i, w): (usize, &usize)| (format!("slot {i}"), *w as u64);
-            slots.extend(plan.slots.iter().enumerate().map(slot));
-        }
-        for b in &plan.bufs {
-            let words = b.words() as u64;
-            places.push(match (b.class, self.names.get(&b.name)) {
-                (Class::State, Some(&i)) => {
+        for (b, slot) in plan.bufs.iter().zip(slots.places) {
+            places.push(match (slot, self.names.get(&b.name)) {
+                (Some(slot), _) => Place::Slot(slot),
+                (None, Some(&i)) => {
                     same_len(&b.name, b.words(), self.states[i].words as usize)?;
                     Place::State(i)
                 }
-                (Class::State, None) => {
-                    states.push((b.name.clone(), words));
+                (None, None) => {
+                    states.push((b.name.clone(), b.words() as u64));
                     Place::State(self.states.len() + states.len() - 1)
                 }
-                _ if self.guards => {
-                    slots.push((b.name.clone(), words));
-                    Place::Slot(slots.len() - 1)
-                }
-                _ => Place::Slot(b.slot),
             });
         }
         let make = |list: Vec<(String, u64)>| -> Vec<Slab> {
             let make = |(label, words)| Slab::new(&self.device, label, words, self.guards);
             list.into_iter().map(make).collect()
         };
-        let made = scoped(&self.device, || (make(slots), make(states)));
+        let made = scoped(&self.device, || (make(slots.new), make(states)));
         let (slots, states) = made.map_err(|refused| {
             let why = match refused {
                 Refused::Memory => {
@@ -247,7 +269,10 @@ impl Wgpu {
         let device = &self.device;
         let align = device.limits().min_uniform_buffer_offset_alignment as u64;
         let slab = |b: crate::plan::BufId| match space.places[b.0 as usize] {
-            Place::Slot(i) => &space.slots[i],
+            Place::Slot(i) => self
+                .slots
+                .get(i)
+                .unwrap_or_else(|| &space.slots[i - self.slots.len()]),
             Place::State(i) => self
                 .states
                 .get(i)

@@ -53,7 +53,6 @@ impl Default for Tuning {
 struct Loaded {
     plan: Arc<Plan>,
     places: Vec<Place>,
-    slots: Vec<Slab>,
     launches: Vec<Launch>,
 }
 
@@ -69,6 +68,8 @@ pub struct Wgpu {
     pipelines: Pipelines,
     names: HashMap<String, usize>,
     states: Vec<Slab>,
+    /// Buffers that the programs' slots are mapped to.
+    slots: Vec<Slab>,
     programs: Vec<Loaded>,
     memory: Memory,
     staging: Staging,
@@ -88,16 +89,25 @@ impl Wgpu {
         let adapter = &found.adapter;
         let wanted = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PASSTHROUGH_SHADERS;
         let features = adapter.features() & wanted;
+        // A device that is simulated to have gone is asked for what it cannot give.
+        let impossible = wgpu::Features::all() & !adapter.features();
+        let asked = match found.gone {
+            true => impossible.iter().next().unwrap_or(impossible),
+            false => features,
+        };
         let desc = wgpu::DeviceDescriptor {
             label: None,
-            required_features: features,
+            required_features: asked,
             // Defaults would stop at 128 MiB a binding.
             required_limits: adapter.limits(),
             ..Default::default()
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&desc)).map_err(|e| {
             let why = health::one_line(&e.to_string());
-            ExecError::Device(format!("{} cannot be opened: {why}", found.title()))
+            ExecError::Device(format!(
+                "{} cannot be opened: {why}; it may be gone or in use: `isobit adapters` lists what is there",
+                found.title()
+            ))
         })?;
         let health = Health::watch(&device);
         let vulkan = found.backend == adapter::Backend::Vulkan;
@@ -116,6 +126,7 @@ impl Wgpu {
             pipelines: Pipelines::default(),
             names: HashMap::new(),
             states: vec![],
+            slots: vec![],
             programs: vec![],
             memory: Memory::default(),
             staging: Staging::default(),
@@ -184,7 +195,7 @@ impl Wgpu {
         let p = &self.programs[program];
         match p.places[b.0 as usize] {
             Place::State(i) => &self.states[i],
-            Place::Slot(i) => &p.slots[i],
+            Place::Slot(i) => &self.slots[i],
         }
     }
 

@@ -2,21 +2,30 @@
 //!
 //! * `ld_x(i)`, `st_x(i, v)`: element `i` as a number, or as a word where the binding holds words;
 //! * `raw_x(i)`, `put_x(i, u)`: word `i` as it lies in memory;
+//! * `st2_x(row, i, n, v)`: elements `i` (even) and `i + 1`, if it is there, of a row of `n`, in kernels
+//!   that host an epilogue: one word where the result is packed;
+//! * `ld4_x(i)`: elements `i` to `i + 3`, `i` a multiple of four, where rows are too. Such a binding is
+//!   declared as vectors and has no other accessor;
 //! * `ldw_x(at)`, `stw_x(at, v, there)` in the attention kernels: the elements that the components of
 //!   `at` name, one or several at once; only those that are `there` are stored.
 //!
 //! Every buffer is declared as words: a raw copy then never passes through a float register.
 
 use crate::dtype::DType;
-use crate::kernels::Access;
 use crate::kernels::pointwise::Expr;
-use crate::plan::{Plan, Step};
+use crate::kernels::{self, Access, Binding, Host};
+use crate::plan::{BufId, Plan, Step};
 use std::fmt::Write;
 
-/// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors.
-pub fn declare(step: &Step, plan: &Plan, width: Option<usize>) -> String {
+/// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors;
+/// `fours`: so many first bindings are read four elements at a time.
+pub fn declare(step: &Step, plan: &Plan, width: Option<usize>, fours: usize) -> String {
     let mut out = String::from("@group(0) @binding(0) var<uniform> P: Params;\n");
     for (i, b) in bindings(step, plan).iter().enumerate() {
+        if i < fours {
+            out.push_str(&in_fours(b, i + 1));
+            continue;
+        }
         let mode = if b.access == Access::Read {
             "read"
         } else {
@@ -36,10 +45,20 @@ pub fn declare(step: &Step, plan: &Plan, width: Option<usize>) -> String {
         if b.access != Access::Read {
             let _ = writeln!(out, "fn put_{name}(i: u32, u: u32) {{ b_{name}[i] = u; }}");
             out.push_str(&store(b));
+            if i == step.reads.len() && step.kernel.host == Host::Epilogue {
+                out.push_str(&store_pair(b));
+            }
         }
         if let Some(width) = width {
             out.push_str(&wide(b, width));
         }
+    }
+    if step.params.expr.is_some() && step.kernel.host == Host::Prologue {
+        let name = step.kernel.bindings[0].name;
+        let _ = writeln!(
+            out,
+            "fn ld_{name}(i: u32) -> f32 {{ return expression(i); }}"
+        );
     }
     out
 }
@@ -51,36 +70,56 @@ struct Bound {
     float: bool,
     dtype: DType,
     row: usize,
+    /// What it stores goes through the hosted expression.
+    epilogue: bool,
 }
 
-/// The bindings of a step, reads first; a pointwise kernel has as many inputs as its step reads.
+/// The bindings of a step, reads first: the kernel's own, then the operands of its expression.
 fn bindings(step: &Step, plan: &Plan) -> Vec<Bound> {
+    let hosting = step.params.expr.is_some();
+    let epilogue = hosting && step.kernel.host == Host::Epilogue;
+    let own = step.kernel.own_reads(hosting);
     let kernel = step.kernel.bindings;
-    let reads: Vec<_> = kernel.iter().filter(|b| b.access == Access::Read).collect();
-    let writes = kernel.iter().filter(|b| b.access != Access::Read);
-    let variadic = step.params.expr.is_some();
-    let read = step.reads.iter().enumerate().map(|(i, id)| {
-        if variadic {
-            (format!("{}{i}", reads[0].name), reads[0], id)
-        } else {
-            (reads[i].name.to_string(), reads[i], id)
+    let bound = |name: String, b: &Binding, id: BufId, epilogue: bool| {
+        let ty = plan.buf(id).ty;
+        Bound {
+            name,
+            access: b.access,
+            float: b.float,
+            dtype: ty.dtype,
+            row: ty.shape.row(),
+            epilogue,
         }
+    };
+    let reads: Vec<_> = kernel.iter().filter(|b| b.access == Access::Read).collect();
+    let read = step.reads.iter().enumerate().map(|(i, &id)| {
+        if i < own {
+            return bound(reads[i].name.to_string(), reads[i], id, false);
+        }
+        // The host's own value is the expression's first input.
+        let j = i - own + usize::from(epilogue);
+        bound(format!("in{j}"), &kernels::read("in"), id, false)
     });
-    let write = writes
-        .zip(&step.writes)
-        .map(|(b, id)| (b.name.to_string(), b, id));
-    read.chain(write)
-        .map(|(name, b, id)| {
-            let ty = plan.buf(*id).ty;
-            Bound {
-                name,
-                access: b.access,
-                float: b.float,
-                dtype: ty.dtype,
-                row: ty.shape.row(),
-            }
-        })
-        .collect()
+    let writes = kernel.iter().filter(|b| b.access != Access::Read);
+    let write = writes.zip(&step.writes).enumerate();
+    let write = write.map(|(i, (b, &id))| bound(b.name.to_string(), b, id, epilogue && i == 0));
+    read.chain(write).collect()
+}
+
+fn in_fours(b: &Bound, binding: usize) -> String {
+    let name = &b.name;
+    let (ty, value) = if b.dtype == DType::Bf16 {
+        (
+            "vec2<u32>",
+            "bitcast<vec4<f32>>(vec4<u32>(u.x << 16u, u.x & 0xffff0000u, u.y << 16u, u.y & 0xffff0000u))",
+        )
+    } else {
+        ("vec4<u32>", "bitcast<vec4<f32>>(u)")
+    };
+    format!(
+        "@group(0) @binding({binding}) var<storage, read> b_{name}: array<{ty}>;\n\
+         fn ld4_{name}(i: u32) -> vec4<f32> {{ let u = b_{name}[i / 4u]; return {value}; }}\n"
+    )
 }
 
 fn load(b: &Bound) -> String {
@@ -110,10 +149,33 @@ fn store(b: &Bound) -> String {
         if b.dtype.packed() {
             return String::new(); // kernels with packed results put whole words
         }
-        format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>(v); }}\n")
+        let value = if b.epilogue { "expression(i, v)" } else { "v" };
+        format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>({value}); }}\n")
     } else {
         format!("fn st_{name}(i: u32, v: u32) {{ b_{name}[i] = v; }}\n")
     }
+}
+
+fn store_pair(b: &Bound) -> String {
+    let name = &b.name;
+    let (first, second) = if b.dtype.packed() {
+        (
+            String::new(),
+            format!(
+                "var high = 0u; if i + 1u < n {{ high = round_bf16(expression(at + 1u, v.y)); }} \
+                 put_{name}(row * ((n + 1u) / 2u) + i / 2u, round_bf16(expression(at, v.x)) | (high << 16u));"
+            ),
+        )
+    } else {
+        (
+            format!("st_{name}(at, v.x); "),
+            format!("if i + 1u < n {{ st_{name}(at + 1u, v.y); }}"),
+        )
+    };
+    format!(
+        "fn st2_{name}(row: u32, i: u32, n: u32, v: vec2<f32>) \
+         {{ let at = row * n + i; {first}{second} }}\n"
+    )
 }
 
 fn wide(b: &Bound, width: usize) -> String {

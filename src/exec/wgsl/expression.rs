@@ -1,8 +1,9 @@
-//! The generated parts of a pointwise kernel: its uniform block and its expression.
+//! The generated parts of a kernel with an expression: the uniform block of a pointwise one, and the
+//! expression.
 
 use crate::dtype::DType;
-use crate::kernels::Params;
-use crate::kernels::pointwise::Expr;
+use crate::kernels::pointwise::{Expr, PwOp};
+use crate::kernels::{Host, Params};
 use std::fmt::Write;
 
 /// The uniform block: the zero, the number of elements, and (div, len) for each input.
@@ -16,12 +17,36 @@ pub fn params(p: &Params, expr: &Expr) -> String {
     out
 }
 
-/// `fn expression(i) -> f32`: loads, flushed, then one `let` for each instruction.
-pub fn function(p: &Params, expr: &Expr) -> String {
-    let mut out = String::from("fn expression(i: u32) -> f32 {\n");
+/// The library files that an expression calls.
+pub fn libraries(expr: &Expr) -> Vec<&'static str> {
+    let mut out = vec!["lib/fence.wgsl"];
+    for i in &expr.code {
+        match i.op {
+            PwOp::Add | PwOp::Sub | PwOp::Mul | PwOp::Gt | PwOp::Select => {}
+            PwOp::Copy | PwOp::Neg | PwOp::Abs => {}
+            PwOp::Max | PwOp::Min => out.push("lib/reduce.wgsl"),
+            _ => out.push("lib/math.wgsl"),
+        }
+    }
+    out
+}
+
+/// `fn expression(i) -> f32`: loads, flushed, then one `let` for each instruction. In an epilogue the
+/// host's value is one more argument.
+pub fn function(p: &Params, expr: &Expr, host: Host) -> String {
+    let epilogue = usize::from(host == Host::Epilogue);
+    let arguments = ["i: u32", "i: u32, own: f32"][epilogue];
+    let mut out = format!("fn expression({arguments}) -> f32 {{\n");
     let mut registers = Vec::new();
     for j in 0..expr.inputs as usize {
-        let _ = writeln!(out, "    let x{j} = ftz(ld_in{j}({}));", index(p, j));
+        let value = if j < epilogue {
+            "own".to_string()
+        } else if host == Host::No {
+            format!("ld_in{j}({})", index(p, j))
+        } else {
+            format!("ld_in{j}({})", fixed_index(p, expr.inputs as usize - j))
+        };
+        let _ = writeln!(out, "    let x{j} = ftz({value});");
         registers.push(format!("x{j}"));
     }
     registers.extend(expr.consts.iter().map(|&c| constant(c)));
@@ -56,6 +81,17 @@ fn index(p: &Params, j: usize) -> String {
         quotient
     } else {
         format!("{quotient} % P.len{j}")
+    }
+}
+
+/// The same in a host, whose uniform block has no names for the pairs: they are literals. The pair is
+/// the last but `back - 1`.
+fn fixed_index(p: &Params, back: usize) -> String {
+    let at = p.words.len() - 2 * back;
+    match (p.words[at], p.words[at + 1]) {
+        (_, 1) => "0u".into(),
+        (1, len) => format!("i % {len}u"),
+        (div, len) => format!("i / {div}u % {len}u"),
     }
 }
 

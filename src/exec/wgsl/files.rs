@@ -26,9 +26,11 @@ embed! {
     "gather.wgsl"
     "gather_grad.wgsl"
     "gemm.wgsl"
+    "gemm_quads.wgsl"
     "gemm_registers.wgsl"
     "gemm_small.wgsl"
     "gemm_tree.wgsl"
+    "gemm_tree_packed.wgsl"
     "histogram.wgsl"
     "lse.wgsl"
     "norm_dx.wgsl"
@@ -50,6 +52,8 @@ embed! {
     "lib/exponentials.wgsl"
     "lib/fence.wgsl"
     "lib/gemm.wgsl"
+    "lib/gemm_elements.wgsl"
+    "lib/gemm_tree.wgsl"
     "lib/grid.wgsl"
     "lib/math.wgsl"
     "lib/narrow.wgsl"
@@ -67,10 +71,12 @@ embed! {
     "lib/zero_off.wgsl"
 }
 
-/// A file with its includes in place. `swaps` are pairs (file, file that stands in for it).
-pub fn expand(name: &str, swaps: &[(&'static str, &'static str)]) -> String {
-    let mut out = String::new();
-    append(name, swaps, &mut Vec::new(), &mut out);
+/// Files with their includes in place. `swaps` are pairs (file, file that stands in for it).
+pub fn expand(names: &[&str], swaps: &[(&'static str, &'static str)]) -> String {
+    let (mut out, mut seen) = (String::new(), Vec::new());
+    for name in names {
+        append(name, swaps, &mut seen, &mut out);
+    }
     out
 }
 

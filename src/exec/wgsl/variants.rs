@@ -17,6 +17,8 @@ pub struct Variant {
     pub header: String,
     /// Components of the wide accessors, where the file uses them.
     pub width: Option<usize>,
+    /// The first reads, as many, are loaded four elements at a time.
+    pub fours: usize,
     /// Invocations of a workgroup.
     pub size: [u32; 3],
     /// Workgroups.
@@ -37,7 +39,7 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "pointwise" => packed(step, plan, "pointwise.wgsl", "pointwise_packed.wgsl"),
         "copy" => flat("copy.wgsl", p.at(0)),
         "adamw" => packed(step, plan, "adamw.wgsl", "adamw_packed.wgsl"),
-        "gemm_tree" => flat("gemm_tree.wgsl", p.at(0)),
+        "gemm_tree" => packed(step, plan, "gemm_tree.wgsl", "gemm_tree_packed.wgsl"),
         "xent" => flat("xent.wgsl", p.at(0)),
         "xent_grad" => flat("xent_grad.wgsl", p.at(0) * p.at(1)),
         "gather" => flat("gather.wgsl", p.at(0) * p.at(1)),
@@ -72,6 +74,7 @@ fn one(file: &'static str, invocations: u32, groups: usize) -> Variant {
         swaps: vec![],
         header: String::new(),
         width: None,
+        fours: 0,
         size: [invocations, 1, 1],
         groups: groups as u64,
     }
@@ -110,6 +113,16 @@ fn reduce(p: &Params, options: Options) -> Variant {
     rows("reduce.wgsl", p.at(0) * chunks * p.at(2), options)
 }
 
+/// Whether both operands of a product can be loaded four neighbouring elements at a time.
+fn in_fours(p: &Params) -> bool {
+    let (m, n, k, chunk) = (p.at(0), p.at(1), p.at(2), p.at(3));
+    let along = |swapped: bool, extent: usize| !swapped || extent.is_multiple_of(4);
+    k.is_multiple_of(4)
+        && chunk.is_multiple_of(4)
+        && along(p.spec("TA") == 1, m)
+        && along(p.spec("TB") == 0, n)
+}
+
 fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
     let p = &step.params;
     let (m, n, k, chunk, batch) = (p.at(0), p.at(1), p.at(2), p.at(3), p.at(4));
@@ -121,6 +134,10 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
     let tiles = |side: usize| m.div_ceil(side) * n.div_ceil(side) * parts;
     let mut v = if !options.software {
         one("gemm.wgsl", 256, tiles(64))
+    } else if tiles(64) as u64 >= FEW_TILES && in_fours(p) {
+        let mut v = one("gemm_quads.wgsl", 64, tiles(64));
+        v.fours = 2;
+        v
     } else if tiles(64) as u64 >= FEW_TILES {
         one("gemm_registers.wgsl", 64, tiles(64))
     } else {
@@ -129,7 +146,7 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
     if options.software {
         v.size = [8, 8, 1];
     }
-    let packed = (step.reads.iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
+    let packed = (step.reads[..2].iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
     let floor = if packed {
         math::FLOOR_BF16_OPERAND
     } else {

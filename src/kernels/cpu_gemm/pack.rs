@@ -10,10 +10,6 @@ pub(super) enum Data<'a> {
     Bf16(&'a [u16]),
 }
 
-// Two bf16 of a word are read as two 16-bit values.
-#[cfg(target_endian = "big")]
-compile_error!("packed bf16 operands need a little-endian target");
-
 impl Data<'_> {
     pub fn len(&self) -> usize {
         match self {

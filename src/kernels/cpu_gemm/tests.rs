@@ -102,7 +102,15 @@ fn check(g: Gemm, ks: Range<usize>, types: (bool, bool), isas: &[Isa]) {
     let want = naive(&g, ks.clone(), &a, &b);
     for &isa in isas {
         let mut c = vec![f32::NAN; g.m * g.n];
-        run(isa, &g, ks.clone(), a.operand(), b.operand(), &mut c);
+        run(
+            isa,
+            &g,
+            ks.clone(),
+            a.operand(),
+            b.operand(),
+            None,
+            Target::F32(&mut c),
+        );
         for (at, (got, want)) in c.iter().zip(&want).enumerate() {
             let same = got.to_bits() == want.to_bits();
             assert!(
@@ -241,7 +249,15 @@ fn products_are_rounded_before_the_add() {
     for isa in available() {
         let mut c = [f32::NAN];
         let (a, b) = ([-1.0, x], [1.0 + 2f32.powi(-11), x]);
-        run(isa, &g, 0..2, Operand::F32(&a), Operand::F32(&b), &mut c);
+        run(
+            isa,
+            &g,
+            0..2,
+            Operand::F32(&a),
+            Operand::F32(&b),
+            None,
+            Target::F32(&mut c),
+        );
         assert_eq!(c[0].to_bits(), 0, "{isa:?}");
     }
 }
@@ -263,7 +279,8 @@ fn sums_start_at_plus_zero() {
             0..1,
             Operand::F32(&[-0.0]),
             Operand::F32(&[1.0]),
-            &mut c,
+            None,
+            Target::F32(&mut c),
         );
         assert_eq!(c[0].to_bits(), 0, "{isa:?}");
     }

@@ -130,7 +130,7 @@ impl Keeper {
         meta.lineage = p.lineage.clone();
         meta.digest = format!("{:016x}", digest(&states));
         meta.ledger = sparse(ledger, p);
-        meta.ledger.peak_bytes = p.peak_bytes.max(session.exec().memory().peak);
+        meta.ledger.peak_bytes = p.peak_bytes.max(session.peak_bytes());
         let bytes = to_file(&meta, &states, &dense(ledger))?;
         std::fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
         write_durable(&self.folder.join(name), &bytes)

@@ -1,0 +1,242 @@
+//! `isobit explain`: what a scheme makes of a model, without running it.
+
+use super::Global;
+use crate::config::{Preset, Scheme, Settings};
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::exec::bytes;
+use crate::graph::Type;
+use crate::graph::print::print as print_graph;
+use crate::models::char_gpt::{CharGpt, TrainOptions};
+use crate::ops::{self, Numeric, OpDef};
+use crate::passes::autocast::Policy;
+use crate::passes::{Optional, compile_with};
+use crate::plan::account::{Amount, held, moved, total};
+use crate::plan::{Plan, print::print as print_plan};
+use crate::train::run::Data;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Flags of `explain`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct ExplainArgs {
+    /// Model [default: tiny].
+    #[arg(long, value_enum)]
+    pub preset: Option<Preset>,
+    /// TOML file with the run's settings.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Text whose vocabulary the model has [default: the built-in dialogue].
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Precision scheme.
+    #[arg(long, default_value = "mixed", value_name = "NAME")]
+    pub scheme: String,
+    /// Parts to print, comma-separated [default: all].
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    pub show: Option<Vec<Part>>,
+}
+
+/// A part of the explanation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Part {
+    /// How each operation treats its operands and result.
+    Policy,
+    /// Bytes held during a training step, by class.
+    Bytes,
+    /// Launches and bytes moved a step, by kernel, before and after fusion.
+    Kernels,
+    /// The training step's graph, after autocast and differentiation.
+    Graph,
+    /// The training step's plan: buffers with their slots, kernel steps.
+    Plan,
+}
+
+/// Prints the parts; returns the exit code.
+///
+/// # Errors
+/// Settings that cannot be used.
+pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
+    let scheme = Scheme::parse(&args.scheme)?;
+    let mut s = Settings::preset(args.preset.unwrap_or(Preset::Tiny));
+    if let Some(path) = &args.config {
+        s.apply_file(path)?;
+    }
+    if let Some(path) = &args.data {
+        s.text = Some(path.clone());
+    }
+    s.validate()?;
+    let data = Data::load(&s)?;
+    let model = s.model(data.text.vocab.len());
+    let step = Step {
+        model,
+        clip: s.clip as f32,
+        batch: s.batch,
+        policy: scheme.policy(),
+    };
+    let wants = |p: Part| args.show.as_ref().is_none_or(|l| l.contains(&p));
+    println!(
+        "{}, {}: {} layers, {} heads, width {}, block {}, batch {}, vocabulary {}: {} parameters\n",
+        s.name,
+        scheme.name(),
+        s.n_layer,
+        s.n_head,
+        s.n_embd,
+        s.block,
+        s.batch,
+        model.vocab,
+        model.parameters()
+    );
+    let plan = step.plan(true)?;
+    if wants(Part::Policy) {
+        policy_table(&step.policy);
+    }
+    if wants(Part::Bytes) {
+        bytes_table(&plan);
+    }
+    if wants(Part::Kernels) {
+        kernel_table(&plan, &step.plan(false)?);
+    }
+    if wants(Part::Graph) {
+        println!("graph of the training step, after autocast and differentiation");
+        let program = step.program()?;
+        println!("{}", print_graph(&program));
+    }
+    if wants(Part::Plan) {
+        println!("{}", print_plan(&plan));
+    }
+    Ok(0)
+}
+
+/// What the training step is made from.
+struct Step {
+    model: CharGpt,
+    clip: f32,
+    batch: usize,
+    policy: Policy,
+}
+
+impl Step {
+    fn program(&self) -> Result<crate::graph::Program, Error> {
+        let options = TrainOptions {
+            batch: self.batch,
+            clip: self.clip,
+            dump_grads: false,
+            histogram: false,
+            policy: self.policy,
+        };
+        self.model.train_program(&options).map_err(Error::Internal)
+    }
+
+    fn plan(&self, fuse: bool) -> Result<Plan, Error> {
+        let passes = Optional {
+            fuse,
+            share_slots: true,
+        };
+        compile_with("train", self.program()?, passes).map_err(Error::Internal)
+    }
+}
+
+/// The type of an operation's result where its floating-point operands have a type.
+fn result(op: &OpDef, operands: DType) -> DType {
+    let cases = (op.cases)();
+    let Some(case) = cases.first() else {
+        return operands;
+    };
+    let mut src: Vec<Type> = case.src.iter().map(|s| s.0).collect();
+    for t in src.iter_mut().filter(|t| t.dtype.is_float()) {
+        t.dtype = operands;
+    }
+    (op.infer)(&case.op, &src).map_or(operands, |t| t.dtype)
+}
+
+/// How each operation is treated.
+fn policy_table(p: &Policy) {
+    let (low, kept) = (p.low.name(), p.storage.name());
+    println!("policy {}", p.name);
+    println!(
+        "  weights, their gradients and moments are stored in {kept}; arithmetic inside an operation is f32"
+    );
+    println!(
+        "  {:<16} {:<7} {:<9} result",
+        "operation", "class", "operands"
+    );
+    for op in ops::all() {
+        let (class, operands, result) = match op.numeric {
+            Numeric::Low => ("low", low, result(op, p.low).name().to_string()),
+            Numeric::Guard if p.narrow_activations && op.name != "xent" => (
+                "guard",
+                "f32",
+                format!("{low} where all operands were, else f32"),
+            ),
+            Numeric::Guard => ("guard", "f32", result(op, DType::F32).name().to_string()),
+            Numeric::Follow => ("follow", "widest", "as operands".to_string()),
+        };
+        println!("  {:<16} {class:<7} {operands:<9} {result}", op.name);
+    }
+    if p.low != DType::F32 {
+        println!(
+            "  {low} is emulated: packed two to a word, unpacked by integer code; a result is rounded once"
+        );
+    }
+    println!();
+}
+
+fn bytes_table(plan: &Plan) {
+    let h = held(plan);
+    let state = |n| Amount { peak: n, all: n };
+    println!("bytes of the training step: held when most is live, and of all buffers of a class");
+    println!("  {:<12} {:>11} {:>11}", "class", "at the peak", "in all");
+    for (name, n, what) in [
+        ("parameters", state(h.parameters), "weights"),
+        ("moments", state(h.moments), "both of AdamW's"),
+        ("copies", h.copies, "weights in the type of the products"),
+        ("gradients", h.gradients, "of weights"),
+        (
+            "activations",
+            h.activations,
+            "saved by the forward pass for the backward pass",
+        ),
+    ] {
+        println!(
+            "  {name:<12} {:>11} {:>11}  {what}",
+            bytes(n.peak),
+            bytes(n.all)
+        );
+    }
+    let (workspace, total) = (bytes(h.workspace), bytes(h.total()));
+    println!(
+        "  {:<12} {workspace:>11} {:>11}  everything else in the slots",
+        "workspace", ""
+    );
+    println!("  {:<12} {total:>11}\n", "total");
+}
+
+fn kernel_table(plan: &Plan, unfused: &Plan) {
+    let (after, before) = (total(plan), total(unfused));
+    println!("kernels of the training step");
+    println!(
+        "  {:<16} {:>8} {:>14} {:>7}",
+        "kernel", "launches", "bytes moved", "share"
+    );
+    for (name, m) in moved(plan) {
+        let share = 100.0 * m.bytes as f64 / after.bytes as f64;
+        println!(
+            "  {name:<16} {:>8} {:>14} {share:>6.1}%",
+            m.launches,
+            bytes(m.bytes)
+        );
+    }
+    println!(
+        "  {:<16} {:>8} {:>14}",
+        "all",
+        after.launches,
+        bytes(after.bytes)
+    );
+    println!(
+        "  {:<16} {:>8} {:>14}\n",
+        "without fusion",
+        before.launches,
+        bytes(before.bytes)
+    );
+}

@@ -1,0 +1,148 @@
+//! What a plan costs in bytes: held, by class, and moved.
+
+use super::{Buf, BufId, Class, Plan, Step};
+use std::collections::{BTreeMap, HashSet};
+
+/// Bytes of one class of a training program's buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Amount {
+    /// Held at the step at which most is live.
+    pub peak: u64,
+    /// Of all buffers of the class, whenever they are freed.
+    pub all: u64,
+}
+
+/// Bytes that a training program holds, by class. What the slots hold at the peak beyond gradients,
+/// activations and copies of weights is workspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Weights.
+    pub parameters: u64,
+    /// Both moments of the optimizer.
+    pub moments: u64,
+    /// Weights in another type, for products.
+    pub copies: Amount,
+    /// Gradients of weights.
+    pub gradients: Amount,
+    /// What the forward pass saves for the backward pass.
+    pub activations: Amount,
+    /// Inputs, outputs and everything else in the slots.
+    pub workspace: u64,
+}
+
+impl Held {
+    /// All classes together, at the peak.
+    pub fn total(&self) -> u64 {
+        let temporaries = self.copies.peak + self.gradients.peak + self.activations.peak;
+        self.parameters + self.moments + temporaries + self.workspace
+    }
+}
+
+/// One kernel's part of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moved {
+    /// Launches.
+    pub launches: u64,
+    /// Bytes of all buffers that they read or write, each launch counted for itself.
+    pub bytes: u64,
+}
+
+fn size(b: &Buf) -> u64 {
+    4 * b.words() as u64
+}
+
+/// Launches and bytes moved by each kernel in a run.
+pub fn moved(plan: &Plan) -> BTreeMap<&'static str, Moved> {
+    let mut out: BTreeMap<&'static str, Moved> = BTreeMap::new();
+    for s in &plan.steps {
+        let entry = out.entry(s.kernel.name).or_default();
+        let buffers = s.reads.iter().chain(&s.writes);
+        entry.launches += 1;
+        entry.bytes += buffers.map(|&b| size(plan.buf(b))).sum::<u64>();
+    }
+    out
+}
+
+/// Launches and bytes moved in a run.
+pub fn total(plan: &Plan) -> Moved {
+    moved(plan).values().fold(Moved::default(), |t, m| Moved {
+        launches: t.launches + m.launches,
+        bytes: t.bytes + m.bytes,
+    })
+}
+
+/// Steps from the first write of a temporary to its last use.
+struct Life {
+    id: BufId,
+    first: usize,
+    last: usize,
+}
+
+fn lives(plan: &Plan) -> Vec<Life> {
+    let mut lives: BTreeMap<BufId, (usize, usize)> = BTreeMap::new();
+    for (n, s) in plan.steps.iter().enumerate() {
+        for &b in s.reads.iter().chain(&s.writes) {
+            if plan.buf(b).class == Class::Temp {
+                lives.entry(b).or_insert((n, n)).1 = n;
+            }
+        }
+    }
+    let life = |(id, (first, last))| Life { id, first, last };
+    lives.into_iter().map(life).collect()
+}
+
+/// Temporaries that are made of states alone.
+fn copies(plan: &Plan) -> HashSet<BufId> {
+    let mut out = HashSet::new();
+    for s in &plan.steps {
+        let made = |b: &BufId| plan.buf(*b).class == Class::State || out.contains(b);
+        if !s.reads.is_empty() && s.reads.iter().all(made) {
+            out.extend(s.writes.iter().copied());
+        }
+    }
+    out
+}
+
+/// The bytes of a training program by class.
+pub fn held(plan: &Plan) -> Held {
+    let is_update = |s: &&Step| s.kernel.name == "adamw";
+    let updates = || plan.steps.iter().filter(is_update);
+    let gradients: HashSet<BufId> = updates().map(|s| s.reads[0]).collect();
+    let weights: HashSet<BufId> = updates().map(|s| s.writes[0]).collect();
+    let copies = copies(plan);
+    // The forward pass ends where the loss is written.
+    let loss = plan.find(Class::Output, "loss");
+    let writes_loss = |s: &Step| s.writes.iter().any(|&w| Some(w) == loss);
+    let end = plan.steps.iter().position(writes_loss);
+    let end = end.unwrap_or(plan.steps.len());
+    let lives = lives(plan);
+    let is_saved = |l: &Life| {
+        let other = gradients.contains(&l.id) || copies.contains(&l.id);
+        l.first <= end && l.last > end && !other
+    };
+    let bytes = |l: &Life| size(plan.buf(l.id));
+    let at = |n: usize| lives.iter().filter(move |l| l.first <= n && n <= l.last);
+    let peak = (0..plan.steps.len()).max_by_key(|&n| at(n).map(bytes).sum::<u64>());
+    let amount = |f: &dyn Fn(&Life) -> bool| Amount {
+        peak: peak.map_or(0, |n| at(n).filter(|l| f(l)).map(bytes).sum()),
+        all: lives.iter().filter(|l| f(l)).map(bytes).sum(),
+    };
+    let states = |want: bool| -> u64 {
+        let of = |(i, b): &(usize, &Buf)| {
+            b.class == Class::State && weights.contains(&BufId(*i as u32)) == want
+        };
+        let states = plan.bufs.iter().enumerate().filter(of);
+        states.map(|(_, b)| size(b)).sum()
+    };
+    let mut h = Held {
+        parameters: states(true),
+        moments: states(false),
+        copies: amount(&|l| copies.contains(&l.id)),
+        gradients: amount(&|l| gradients.contains(&l.id)),
+        activations: amount(&is_saved),
+        workspace: 0,
+    };
+    let others = h.copies.peak + h.gradients.peak + h.activations.peak;
+    h.workspace = plan.slot_bytes().saturating_sub(others);
+    h
+}
