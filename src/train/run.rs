@@ -9,6 +9,7 @@ use super::session::{Session, StepResult};
 use super::weights;
 use crate::config::{Scheme, Settings};
 use crate::data::batches::{Batches, gather};
+use crate::data::named;
 use crate::data::text::{Offsets, Text};
 use crate::error::{Error, usage};
 use crate::report::ledger::{CurveRow, SchemeLedger, StepRow, SummaryRow};
@@ -39,7 +40,7 @@ impl Data {
     /// A file that cannot be used, or a text too short for the block.
     pub fn load(s: &Settings) -> Result<Data, Error> {
         let text = match &s.text {
-            Some(path) => Text::load(path)?,
+            Some(path) => named::load(path)?,
             None => Text::from_str("built-in dialogue", &crate::data::corpus::dialogue())?,
         };
         for (part, name) in [(&text.train, "first 90%"), (&text.val, "last 10%")] {
@@ -78,6 +79,11 @@ impl Data {
             return usage("the validation offsets have no row");
         }
         Ok(Data { text, train, val })
+    }
+
+    /// Offsets of the validation batches.
+    pub fn validation(&self) -> &[Vec<u32>] {
+        &self.val
     }
 
     /// The training batches, from the first on.

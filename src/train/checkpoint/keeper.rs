@@ -5,6 +5,7 @@ use super::locate::{BEST, file_name, steps_in};
 use super::meta::{Best, DataId, Extents, LedgerMeta};
 use super::{Checkpoint, Columns, FORMAT, Meta, digest, roles, to_file};
 use crate::config::{Scheme, Settings};
+use crate::data::named::is_named;
 use crate::error::Error;
 use crate::models::char_gpt::CharGpt;
 use crate::report::files::{sweep, write_durable};
@@ -161,7 +162,10 @@ pub fn template(
         &mut settings.val_offsets,
     ] {
         // A run may be resumed from another folder.
-        *path = path.take().map(|p| std::path::absolute(&p).unwrap_or(p));
+        *path = path.take().map(|p| match is_named(&p) {
+            true => p,
+            false => std::path::absolute(&p).unwrap_or(p),
+        });
     }
     Meta {
         format: FORMAT,
