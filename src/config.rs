@@ -1,5 +1,6 @@
 //! Settings of a run: presets, then a TOML file, then flags; each later one overrides.
 
+use crate::data::named::is_named;
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::models::char_gpt::CharGpt;
@@ -118,7 +119,7 @@ pub struct Settings {
     pub block: usize,
     /// Initial weights (safetensors), else drawn from the seed.
     pub init: Option<PathBuf>,
-    /// Text file, else the built-in corpus.
+    /// Text file or name of a data set, else the built-in corpus.
     pub text: Option<PathBuf>,
     /// Batches to replay.
     pub train_offsets: Option<PathBuf>,
@@ -294,6 +295,12 @@ impl Settings {
                 self.n_head, self.n_embd
             ));
         }
+        if self.eval_iters * self.batch > 1 << 28 {
+            return usage(format!(
+                "eval_iters {} times batch {} is more than 2^28 sequences an evaluation",
+                self.eval_iters, self.batch
+            ));
+        }
         if self.batch * self.block > 1 << 30 {
             return usage(format!(
                 "batch {} times block {} is more than 2^30 positions a step",
@@ -467,7 +474,8 @@ impl File {
             s.init = m.init.map(|p| dir.join(p)).or(s.init.take());
         }
         if let Some(d) = self.data {
-            s.text = d.text.map(|p| dir.join(p)).or(s.text.take());
+            let text = d.text.map(|p| if is_named(&p) { p } else { dir.join(p) });
+            s.text = text.or(s.text.take());
             s.train_offsets = d.train_offsets.map(|p| dir.join(p));
             s.val_offsets = d.val_offsets.map(|p| dir.join(p));
         }

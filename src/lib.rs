@@ -8,6 +8,7 @@
 //! plan     a flat list of kernel steps over numbered buffers              plan/
 //! exec     an executor loads plans and runs them: CPU, or any GPU by wgpu   exec/, shaders/
 //! train    a session drives the programs; a run fills the ledger          train/
+//! infer    text, comparison of precisions, export, from trained weights   infer/
 //! report   CSV files and env.json, whole or absent                        report/
 //! ```
 //! Beside it stands [`numerics`]: the probe of what a device does with numbers, the comparison of devices
@@ -46,6 +47,8 @@
 //!   every shader's IR and rejects what the contract forbids; [`exec::wgpu`] adds `NoContraction` on Vulkan
 //!   and reaches no Rust twin.
 //! * **Fusion and shared slots change no bit**; tests compare with both off.
+//! * **The cache of generation changes no bit**: a row's logits do not depend on the rows computed with it
+//!   ([`models::generation`]), and drawing is integers and pure-Rust f64 keyed by seed and position.
 //! * **Every operation has a gradient, an expansion into operations that have one, or a stop that says
 //!   why** ([`ops::Vjp`]).
 //! * **A poisoned gradient never reaches the weights**: the optimizer's kernel leaves the state alone
@@ -64,6 +67,7 @@ pub mod dtype;
 pub mod error;
 pub mod exec;
 pub mod graph;
+pub mod infer;
 pub mod kernels;
 pub mod models;
 pub mod numerics;

@@ -369,6 +369,15 @@ fn what_is_no_checkpoint_of_the_run_is_refused() {
         &resume(&["--data", "chars.txt"]),
         &["other characters", "vocabulary"],
     );
+    let config = std::fs::read_to_string(dir.join("train.toml")).expect("the config");
+    let deeper = config.replace("n_layer = 1", "n_layer = 2");
+    std::fs::write(dir.join("deeper.toml"), deeper).expect("a config");
+    refused(
+        &dir,
+        &resume(&["--config", "deeper.toml"]),
+        &["n_layer = 2", "has 1"],
+    );
+    done(&dir, &resume(&["--config", "train.toml", "--dry-run"]));
     // A new run does not write over the old one's checkpoints, unless told to.
     let fresh_run = [&CONFIG[..], &["--schemes", "fp32", "--outdir", "a"]].concat();
     refused(&dir, &fresh_run, &["step 5", "--resume a", "--overwrite"]);

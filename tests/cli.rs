@@ -224,6 +224,13 @@ fn bad_configs() {
     };
     r("n_layer = 2", "n_layers = 2", &["c.toml", "n_layers"]);
     r("[ledger]", "[leger]", &["leger"]);
+    let many = good.replace("[train]", "[train]\neval_iters = 1000000");
+    std::fs::write(dir.join("c.toml"), link(many)).expect("a config");
+    refused(
+        &dir,
+        &["--config", "c.toml", "--batch", "65536"],
+        &["eval_iters 1000000", "2^28"],
+    );
     r("n_layer = 2", "n_layer = \"two\"", &["c.toml", "line"]);
     r("n_layer = 2", "n_layer = 0", &["n_layer = 0"]);
     r("n_layer = 2", "n_layer = -1", &["n_layer = -1"]);

@@ -21,6 +21,7 @@ use isobit::train::weights;
 use mutate::{Mutator, reseal};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Inputs where none are asked for.
@@ -28,6 +29,9 @@ const INPUTS: u64 = 20_000;
 /// Bytes that a loader may hold at its peak for each byte of its input, and besides.
 const FACTOR: usize = 64;
 const BESIDES: usize = 1 << 20;
+
+/// Memory is counted over the whole process, so one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Counts the bytes in use.
 struct Counting;
@@ -182,6 +186,7 @@ fn loaders() -> Vec<Loader> {
 
 #[test]
 fn no_file_panics_or_fills_the_memory() {
+    let _alone = ALONE.lock();
     let total: u64 = match std::env::var("ISOBIT_FUZZ") {
         Ok(n) => n.parse().expect("ISOBIT_FUZZ is a number of inputs"),
         Err(_) => INPUTS,
@@ -227,5 +232,48 @@ fn no_file_panics_or_fills_the_memory() {
             "{}: every change was refused: the seeds are not reached",
             l.name
         );
+    }
+}
+
+/// Nesting without end, and headers that claim what is not there.
+#[test]
+fn deep_nesting_and_large_claims_are_refused() {
+    let _alone = ALONE.lock();
+    let path = Path::new("deep");
+    for open in ["a = [", "a = {b=", "[a.", "a.", "[[a]]\n"] {
+        let text = open.repeat(100_000);
+        let mut s = Settings::preset(Preset::Tiny);
+        assert!(s.apply_text(path, &text).is_err(), "{open}");
+        let text = format!("a = {}", "[".repeat(1_000_000));
+        assert!(s.apply_text(path, &text).is_err());
+    }
+    let file = |header: &str| {
+        let mut out = (header.len() as u64).to_le_bytes().to_vec();
+        out.extend(header.bytes());
+        out
+    };
+    let deep = "[".repeat(1_000_000);
+    for header in [
+        deep.clone(),
+        format!("{{\"a\":{deep}"),
+        r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#.into(),
+        r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,0]}}"#.into(),
+        format!(
+            r#"{{"__metadata__":{{"isobit":"{}"}}}}"#,
+            "[".repeat(100_000)
+        ),
+        r#"{"__metadata__":{"isobit":"{\"format\":18446744073709551616}"}}"#.into(),
+    ] {
+        assert!(Checkpoint::from_bytes(path, &file(&header)).is_err());
+    }
+    let dir = fresh("fuzz-claims");
+    for claim in [0u64, 1, 100, 1 << 20, 1 << 40, u64::MAX] {
+        let name = dir.join("c.safetensors");
+        std::fs::write(&name, [&claim.to_le_bytes()[..], b"{}"].concat()).expect("a file");
+        assert!(Checkpoint::load(&name).is_err(), "{claim}");
+    }
+    #[cfg(unix)]
+    for device in ["/dev/zero", "/dev/null"] {
+        assert!(Checkpoint::load(Path::new(device)).is_err());
     }
 }

@@ -62,6 +62,10 @@ fn graphs_and_plans() {
             &plan("train", train()),
         );
         golden(
+            &format!("{}.follow.plan.txt", policy.name),
+            &plan("follow", MODEL.follow_program(1, &policy)),
+        );
+        golden(
             &format!("{}.eval.plan.txt", policy.name),
             &plan("eval", MODEL.eval_program(4, &policy)),
         );

@@ -149,7 +149,12 @@ fn bindings_fit(p: &Permutation, module: &Module) {
         let layout = module.types[v.ty].inner.size(module.to_ctx());
         match v.space {
             AddressSpace::WorkGroup => memory += layout,
-            AddressSpace::Uniform => {
+            // The parameters: a storage buffer on software devices, else a uniform.
+            space
+                if space == AddressSpace::Uniform
+                    || v.binding.as_ref().is_some_and(|b| b.binding == 0) =>
+            {
+                assert_eq!(space != AddressSpace::Uniform, p.options.software);
                 assert_eq!(
                     v.binding.as_ref().map(|b| (b.group, b.binding)),
                     Some((0, 0))

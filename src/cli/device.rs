@@ -91,6 +91,16 @@ impl Device {
         })
     }
 
+    /// A fresh executor in the grade that the global options ask for, if the device is admitted to it.
+    ///
+    /// # Errors
+    /// The property of the probe that it fails, or it cannot be opened.
+    pub fn admitted(&self, g: &Global) -> Result<Box<dyn Executor>, Error> {
+        let numerics = g.numerics.unwrap_or_default();
+        self.admit(numerics)?;
+        self.open(numerics)
+    }
+
     /// What the probe says of it: of an earlier run, unless `fresh` is asked for. Whether it was kept
     /// comes along.
     ///

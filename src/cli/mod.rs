@@ -4,11 +4,14 @@ pub mod adapters;
 pub mod check;
 pub mod checkpoints;
 pub mod device;
+pub mod eval;
 pub mod explain;
+pub mod export;
 pub mod inspect;
 pub mod job;
 pub mod probe;
 pub mod replay;
+pub mod sample;
 pub mod terminal;
 pub mod train;
 
@@ -46,6 +49,9 @@ Examples:
   isobit check --on cpu,vulkan --steps 20    the same steps there, compared bit for bit
   isobit train --resume results/tiny-cpu     go on with a run that was stopped, bit for bit
   isobit inspect results/tiny-cpu/checkpoints/fp32    what a checkpoint holds
+  isobit sample --from results/tiny-cpu/checkpoints/fp32     text from a trained model
+  isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
+  isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
   isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
@@ -89,6 +95,12 @@ pub enum Backend {
 enum Command {
     /// Train a model under each precision scheme and compare (the default command).
     Train(Box<train::TrainArgs>),
+    /// Write text with trained weights.
+    Sample(sample::SampleArgs),
+    /// Compare the loss and the logits of trained weights under several precisions.
+    Eval(eval::EvalArgs),
+    /// Write trained weights as safetensors or ONNX.
+    Export(export::ExportArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
     /// Take the same training steps on several devices and compare every bit.
@@ -112,6 +124,9 @@ pub fn main() -> i32 {
     };
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
+        Command::Sample(args) => sample::sample(&cli.global, &args),
+        Command::Eval(args) => eval::eval(&cli.global, &args),
+        Command::Export(args) => export::export(&args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Check(args) => check::check(&cli.global, &args),
         Command::Replay(args) => replay::replay(&cli.global, &args),
@@ -128,7 +143,8 @@ pub fn main() -> i32 {
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
-        "train", "adapters", "check", "explain", "inspect", "probe", "replay", "help",
+        "train", "sample", "eval", "export", "adapters", "check", "explain", "inspect", "probe",
+        "replay", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

@@ -35,8 +35,9 @@ pub struct TrainArgs {
     /// TOML file with the run's settings; flags override it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// UTF-8 text to train on [default: a dialogue that the program makes itself].
-    #[arg(long, value_name = "FILE")]
+    /// UTF-8 text to train on, or `tinyshakespeare`, which is downloaded once into the user's cache and
+    /// checked [default: a dialogue that the program makes itself].
+    #[arg(long, value_name = "FILE-OR-NAME")]
     pub data: Option<PathBuf>,
     /// Initial weights (safetensors, PyTorch's names) [default: drawn from the seed].
     #[arg(long, value_name = "FILE")]
@@ -379,6 +380,7 @@ fn refuse_collisions(
         &s.train_offsets,
         &s.val_offsets,
         &args.config,
+        &args.checkpoints.resume,
     ];
     let inputs: Vec<PathBuf> = inputs
         .into_iter()

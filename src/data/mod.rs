@@ -2,4 +2,5 @@
 
 pub mod batches;
 pub mod corpus;
+pub mod named;
 pub mod text;

@@ -69,6 +69,15 @@ pub enum DataError {
         token: u32,
         vocab: usize,
     },
+    #[error(
+        "cannot download {name} from {url}: {why}; check the network, or give a text of yours with --data FILE, or another address in {mirror}"
+    )]
+    Download {
+        name: &'static str,
+        url: String,
+        why: String,
+        mirror: &'static str,
+    },
     #[error("{}, line {line}: expected {expected}, found {found}; {advice}", path.display())]
     Offsets {
         path: PathBuf,
@@ -158,26 +167,24 @@ impl Text {
     /// # Errors
     /// `UnknownChars`, with the characters that are not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let mut unknown = BTreeSet::new();
-        let tokens = text
-            .chars()
-            .filter_map(|c| match self.vocab.binary_search(&c) {
-                // A vocabulary has at most `MAX_VOCAB` entries, so an index fits.
-                Ok(token) => Some(token as u32),
-                Err(_) => {
-                    unknown.insert(c);
-                    None
-                }
-            });
-        let tokens: Vec<u32> = tokens.collect();
-        if unknown.is_empty() {
-            return Ok(tokens);
+        encode(&self.vocab, &self.name, text)
+    }
+
+    /// The same text in another text's vocabulary; `name` is that text's.
+    ///
+    /// # Errors
+    /// `UnknownChars`, with the characters that are not in the vocabulary.
+    pub fn recoded(mut self, vocab: &[char], name: &str) -> Result<Self, DataError> {
+        if self.vocab == vocab {
+            return Ok(self);
         }
-        Err(DataError::UnknownChars {
-            name: self.name.clone(),
-            chars: list(&unknown),
-            vocab: self.vocab.len(),
-        })
+        let all: String = self.vocab.iter().collect();
+        let map = encode(vocab, name, &all)?;
+        for token in self.train.iter_mut().chain(&mut self.val) {
+            *token = map[*token as usize];
+        }
+        self.vocab = vocab.to_vec();
+        Ok(self)
     }
 
     /// The characters of tokens.
@@ -200,6 +207,32 @@ impl Text {
     }
 }
 
+/// Tokens of any text that uses the characters of a vocabulary, which ascends by code point. `name` is
+/// that of the text that the vocabulary comes from.
+///
+/// # Errors
+/// `UnknownChars`, with the characters that are not in the vocabulary.
+pub fn encode(vocab: &[char], name: &str, text: &str) -> Result<Vec<u32>, DataError> {
+    let mut unknown = BTreeSet::new();
+    let tokens = text.chars().filter_map(|c| match vocab.binary_search(&c) {
+        // A vocabulary has at most `MAX_VOCAB` entries, so an index fits.
+        Ok(token) => Some(token as u32),
+        Err(_) => {
+            unknown.insert(c);
+            None
+        }
+    });
+    let tokens: Vec<u32> = tokens.collect();
+    if unknown.is_empty() {
+        return Ok(tokens);
+    }
+    Err(DataError::UnknownChars {
+        name: name.to_string(),
+        chars: list(&unknown),
+        vocab: vocab.len(),
+    })
+}
+
 /// Length of the training part of `len` characters: the product in f64, cut to
 /// an integer, as Python's `int(0.9 * len(data))` does it.
 fn train_len(len: usize) -> usize {
@@ -219,7 +252,8 @@ fn list(chars: &BTreeSet<char>) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut out, byte| {
         // Writing to a string cannot fail.
         let _ = write!(out, "{byte:02x}");

@@ -21,7 +21,7 @@ struct Loaded {
 
 /// Runs plans on the CPU's threads.
 pub struct Cpu {
-    pool: ThreadPool,
+    pool: Arc<ThreadPool>,
     numerics: Numerics,
     names: HashMap<String, usize>,
     states: Vec<Vec<u32>>,
@@ -47,7 +47,7 @@ impl Cpu {
                 ))
             })?;
         Ok(Cpu {
-            pool,
+            pool: Arc::new(pool),
             numerics: Numerics::default(),
             names: HashMap::new(),
             states: vec![],
@@ -127,13 +127,16 @@ impl Cpu {
 
     /// Runs a program once and returns the time of each step in ms.
     pub fn profile(&mut self, program: ProgramId) -> Vec<f64> {
-        (0..self.programs[program.0].plan.steps.len())
-            .map(|n| {
-                let start = std::time::Instant::now();
-                self.step(program.0, n);
-                start.elapsed().as_secs_f64() * 1e3
-            })
-            .collect()
+        let pool = self.pool.clone();
+        pool.install(|| {
+            (0..self.programs[program.0].plan.steps.len())
+                .map(|n| {
+                    let start = std::time::Instant::now();
+                    self.step(program.0, n);
+                    start.elapsed().as_secs_f64() * 1e3
+                })
+                .collect()
+        })
     }
 
     fn find(&self, program: ProgramId, class: Class, name: &str) -> Result<BufId, ExecError> {
@@ -228,7 +231,11 @@ impl Executor for Cpu {
     }
 
     fn run(&mut self, program: ProgramId) -> Result<(), ExecError> {
-        (0..self.programs[program.0].plan.steps.len()).for_each(|n| self.step(program.0, n));
+        // One hand-over to the pool for all steps: short steps would spend their time on it.
+        let pool = self.pool.clone();
+        pool.install(|| {
+            (0..self.programs[program.0].plan.steps.len()).for_each(|n| self.step(program.0, n));
+        });
         Ok(())
     }
 

@@ -45,7 +45,7 @@ pub struct Shader {
 /// If the step's kernel has no shader or the step does not fit it: a plan that passed its check does.
 pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
     let v = variants::choose(step, plan, options);
-    let mut source = accessors::declare(step, plan, v.width, v.fours);
+    let mut source = accessors::declare(step, plan, &v, options);
     source.push_str(&v.header);
     let mut files = vec![];
     if let Some(expr) = &step.params.expr {

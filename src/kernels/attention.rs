@@ -52,18 +52,21 @@ pub fn params(b: usize, t: usize, heads: usize, width: usize) -> Params {
     ])
 }
 
+/// What a launch computes with.
 #[derive(Clone, Copy)]
-struct Dims {
-    t: usize,
-    heads: usize,
-    d: usize,
+pub(super) struct Dims {
+    /// Queries of a sequence.
+    pub(super) t: usize,
+    pub(super) heads: usize,
+    /// Width of a head.
+    pub(super) d: usize,
     scale: f32,
     /// Type of the operands of product-sums.
     dtype: DType,
 }
 
 impl Dims {
-    fn of(p: &Params, dtype: DType) -> Dims {
+    pub(super) fn of(p: &Params, dtype: DType) -> Dims {
         Dims {
             t: p.at(1),
             heads: p.at(2),
@@ -93,7 +96,7 @@ impl Dims {
         }
     }
 
-    fn c(&self) -> usize {
+    pub(super) fn c(&self) -> usize {
         self.heads * self.d
     }
 }
@@ -103,8 +106,7 @@ type Block = [f32; KEY_BLOCK];
 const QUERIES: usize = 4;
 
 /// One head's operands, floored; keys and values also transposed in blocks: `[block][d][key]`.
-#[derive(Default)]
-struct Head {
+pub(super) struct Head {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
@@ -119,25 +121,29 @@ impl Head {
         let (kt, vt) = (blocked(&k, n), blocked(&v, n));
         Head { q, k, v, kt, vt }
     }
+
+    /// The queries of `qkv`; keys and values of the rows `before`, then of `qkv`. No transposed values.
+    pub(super) fn after_rows(n: Dims, before: &[f32], qkv: &[f32], h: usize) -> Head {
+        let part = |x: &[f32], which: usize| rows_of(n, x, 3 * n.c(), which * n.c() + h * n.d);
+        let both = |which: usize| [part(before, which), part(qkv, which)].concat();
+        let (q, k, v) = (part(qkv, 0), both(1), both(2));
+        let (kt, vt) = (blocked(&k, n), Vec::new());
+        Head { q, k, v, kt, vt }
+    }
 }
 
 /// Rows of `d` floored elements out of a wider matrix.
 fn rows_of(n: Dims, x: &[f32], stride: usize, offset: usize) -> Vec<f32> {
-    let (t, d) = (n.t, n.d);
-    let mut out = Vec::with_capacity(t * d);
-    for i in 0..t {
-        out.extend(
-            x[i * stride + offset..][..d]
-                .iter()
-                .map(|&x| floor_to(x, n.floor())),
-        );
+    let mut out = Vec::with_capacity(x.len() / stride * n.d);
+    for row in x.chunks_exact(stride) {
+        out.extend(row[offset..][..n.d].iter().map(|&x| floor_to(x, n.floor())));
     }
     out
 }
 
 /// `[t, d]` as `[t / KEY_BLOCK][d][KEY_BLOCK]`, padded with zeros.
 fn blocked(x: &[f32], n: Dims) -> Vec<f32> {
-    let mut out = vec![0.0; n.t.div_ceil(KEY_BLOCK) * n.d * KEY_BLOCK];
+    let mut out = vec![0.0; (x.len() / n.d).div_ceil(KEY_BLOCK) * n.d * KEY_BLOCK];
     for (j, row) in x.chunks_exact(n.d).enumerate() {
         let block = &mut out[j / KEY_BLOCK * n.d * KEY_BLOCK..];
         for (d, &v) in row.iter().enumerate() {
@@ -187,15 +193,16 @@ struct Running {
 }
 
 crate::multiversion! {
-    fn forward(n: Dims, head: &Head, y: &mut [f32], lse: &mut [f32]) {
+    /// Query i stands at position `first + i` and sees the keys up to there.
+    pub(super) fn forward(n: Dims, first: usize, head: &Head, y: &mut [f32], lse: &mut [f32]) {
         let blocks = n.d * KEY_BLOCK;
         for i in (0..n.t).step_by(QUERIES) {
             let live = QUERIES.min(n.t - i);
             let mut run: [Running; QUERIES] = std::array::from_fn(|_| Running { max: 0.0, sum: 0.0 });
-            for b in 0..(i + live - 1) / KEY_BLOCK + 1 {
+            for b in 0..(first + i + live - 1) / KEY_BLOCK + 1 {
                 let mut s = dots(four(&head.q, i, n.t, n.d), &head.kt[b * blocks..(b + 1) * blocks]);
                 for a in 0..live {
-                    let keys = (i + a + 1).saturating_sub(b * KEY_BLOCK).min(KEY_BLOCK);
+                    let keys = (first + i + a + 1).saturating_sub(b * KEY_BLOCK).min(KEY_BLOCK);
                     if keys > 0 {
                         let out = &mut y[(i + a) * n.d..(i + a + 1) * n.d];
                         fold_block(n, &mut s[a], keys, b == 0, &mut run[a], out, &head.v[b * blocks..]);
@@ -270,7 +277,7 @@ fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
                 .enumerate()
                 .map(|(h, lse)| {
                     let mut out = vec![0f32; n.t * n.d];
-                    forward(n, &Head::gather(n, qkv, h), &mut out, lse);
+                    forward(n, 0, &Head::gather(n, qkv, h), &mut out, lse);
                     out
                 })
                 .collect();
@@ -281,7 +288,7 @@ fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
 }
 
 /// Copies a head's rows into a wider matrix.
-fn scatter(n: Dims, from: &[f32], to: &mut [f32], stride: usize, offset: usize) {
+pub(super) fn scatter(n: Dims, from: &[f32], to: &mut [f32], stride: usize, offset: usize) {
     for (i, row) in from.chunks_exact(n.d).enumerate() {
         to[i * stride + offset..][..n.d].copy_from_slice(row);
     }

@@ -21,12 +21,15 @@
 //! longer side is cut into tasks; a task packs its own part of the other operand, block of k by
 //! block of k, and runs a register kernel over the pairs of panels.
 //!
+//! A single row times a matrix of rows `[k,n]` needs no packing: its sums run side by side along n.
+//!
 //! Work is spread over the current rayon pool. A call from outside of the pool pays for a thread
 //! hand-over each time, so a training loop should run inside `ThreadPool::install`.
 
 mod finish;
 mod micro;
 mod pack;
+mod row;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +84,13 @@ pub struct Gemm {
     pub tb: bool,
 }
 
+impl Gemm {
+    /// Whether C is one row and B lies as `[k,n]`: read as it lies, with no packing.
+    pub fn single_row(&self) -> bool {
+        self.m == 1 && !self.ta && !self.tb
+    }
+}
+
 /// `C[m,n] = op(A)[m, k0..k1] * op(B)[k0..k1, n]`, C overwritten.
 ///
 /// The range of k lets a caller cut a long sum into chunks; an empty range gives zeros.
@@ -88,7 +98,19 @@ pub struct Gemm {
 /// # Panics
 /// If a slice is too short for its shape, `c` is not `m * n` long, or the range leaves `0..k`.
 pub fn gemm(g: &Gemm, k0: usize, k1: usize, a: Operand, b: Operand, c: &mut [f32]) {
+    if g.single_row() {
+        assert!(k0 <= k1 && k1 <= g.k && c.len() == g.n);
+        return row::product(k0..k1, g.n, (a, b), floor(a, b).1, c);
+    }
     run(isa(), g, k0..k1, a, b, None, Target::F32(c));
+}
+
+/// Whether products are exact, and the bits of the magnitude below which an operand counts as 0.
+fn floor(a: Operand, b: Operand) -> (bool, u32) {
+    match (a, b) {
+        (Operand::Bf16(_), Operand::Bf16(_)) => (true, FLOOR_BF16_OPERAND),
+        _ => (false, FLOOR_F32_OPERAND),
+    }
 }
 
 /// The whole product, each element through an epilogue on its way to the target.
@@ -118,12 +140,7 @@ fn run(
     if g.m * g.n == 0 {
         return;
     }
-    let exact = matches!((a, b), (Operand::Bf16(_), Operand::Bf16(_)));
-    let floor = if exact {
-        FLOOR_BF16_OPERAND
-    } else {
-        FLOOR_F32_OPERAND
-    };
+    let (exact, floor) = floor(a, b);
     let kernels = Kernels::of(isa);
     let (m, n, k) = (g.m, g.n, g.k);
     let plan = Plan {

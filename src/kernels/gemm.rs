@@ -35,7 +35,16 @@ pub fn chunk_length(m: usize, n: usize, k: usize, batch: usize) -> usize {
 
 /// The uniform block of [`GEMM`].
 pub fn params(m: usize, n: usize, k: usize, batch: usize, ta: bool, tb: bool) -> Params {
-    let chunk = chunk_length(m, n, k, batch);
+    chunked(m, n, k, chunk_length(m, n, k, batch), batch, ta, tb)
+}
+
+/// The uniform block of [`GEMM`] for `x[m, k] * w[k, n]` where every row is summed as if it were alone:
+/// k is cut as it would be for one row, however many there are.
+pub fn row_params(m: usize, n: usize, k: usize) -> Params {
+    chunked(m, n, k, chunk_length(1, n, k, 1), 1, false, false)
+}
+
+fn chunked(m: usize, n: usize, k: usize, chunk: usize, batch: usize, ta: bool, tb: bool) -> Params {
     let words = [m as u32, n as u32, k as u32, chunk as u32, batch as u32];
     Params {
         spec: vec![("TA", ta as u32), ("TB", tb as u32)],
@@ -76,6 +85,14 @@ fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
         let out = &mut writes[0];
         let pitch = if out.dtype.packed() { n.div_ceil(2) } else { n };
         for (z, words) in out.words.chunks_exact_mut(m * pitch).enumerate() {
+            let (a, b) = of(z);
+            if g.single_row() {
+                store(out.dtype, n, words, |c| {
+                    fold(&g, 0, k, a, b, c);
+                    bound.evaluator().apply(z * n, c);
+                });
+                continue;
+            }
             let epilogue = Epilogue {
                 bound: &bound,
                 start: z * m * n,
@@ -84,7 +101,6 @@ fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
                 DType::F32 => Target::F32(bytemuck::cast_slice_mut(words)),
                 narrow => Target::Packed(narrow, words),
             };
-            let (a, b) = of(z);
             gemm_then(&g, a, b, epilogue, target);
         }
         return;
@@ -131,4 +147,26 @@ fn gemm_tree(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let pitch = if dtype.packed() { row.div_ceil(2) } else { row };
     let blocks = out.words.par_chunks_mut(rows * pitch).enumerate();
     blocks.for_each(|(b, words)| store(dtype, row, words, |out| sums(b * rows * row, out)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cut_of_k_does_not_depend_on_the_number_of_rows() {
+        assert_ne!(
+            params(2048, 1024, 2048, 1, false, false).at(3),
+            params(1, 1024, 2048, 1, false, false).at(3)
+        );
+        for (n, k) in [(1024, 2048), (65_535, 1025), (3, 1024), (2_000_000, 5000)] {
+            for m in [2, 64, 2048] {
+                assert_eq!(row_params(m, n, k).at(3), row_params(1, n, k).at(3));
+                assert_eq!(
+                    row_params(1, n, k).at(3),
+                    params(1, n, k, 1, false, false).at(3)
+                );
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! [`order`]. Nothing here knows of graphs.
 
 pub mod attention;
+pub mod cache;
 pub mod copy;
 pub mod cpu_gemm;
 pub mod digest;
@@ -258,6 +259,8 @@ pub static ALL: &[&KernelDef] = &[
     &rows::XENT_GRAD,
     &attention::ATTENTION,
     &attention::ATTENTION_GRAD,
+    &cache::ATTENTION_CACHED,
+    &cache::PUT_ROWS,
     &gather::GATHER,
     &gather::ROW_ORDER,
     &gather::GATHER_GRAD,

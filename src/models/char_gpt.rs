@@ -12,7 +12,7 @@ use crate::passes::grad::grad;
 use std::collections::HashMap;
 
 /// Epsilon of the norms, PyTorch's default.
-const EPS: f32 = 1e-5;
+pub const EPS: f32 = 1e-5;
 
 /// The model's extents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +91,14 @@ impl Weight {
     }
 }
 
+/// How a block computes what training and generation do differently.
+pub(super) struct Means<'a, 'g> {
+    /// (x[n, k], w[m, k]) -> [n, m].
+    pub product: &'a dyn Fn(Tx<'g>, Tx<'g>) -> Tx<'g>,
+    /// (number of the block, qkv[n, 3c]) -> [n, c].
+    pub attend: &'a dyn Fn(usize, Tx<'g>) -> Tx<'g>,
+}
+
 impl CharGpt {
     /// The weights, in PyTorch's order. The head is the token table.
     pub fn weights(&self) -> Vec<Weight> {
@@ -146,7 +154,7 @@ impl CharGpt {
         each.collect()
     }
 
-    fn declare<'g>(&self, g: &'g Graph, policy: &Policy) -> HashMap<String, Tx<'g>> {
+    pub(super) fn declare<'g>(&self, g: &'g Graph, policy: &Policy) -> HashMap<String, Tx<'g>> {
         let state = |w: &Weight| g.state(&w.name, Type::new(&w.dims, policy.storage));
         self.weights()
             .iter()
@@ -154,8 +162,14 @@ impl CharGpt {
             .collect()
     }
 
-    /// (idx[b*t], target[b*t]) -> mean loss, a scalar. Shapes on the right are of the value on the left.
-    fn forward<'g>(&self, g: &'g Graph, w: &HashMap<String, Tx<'g>>, batch: usize) -> Tx<'g> {
+    /// (idx[b*t], target[b*t]) -> logits [b*t, v] and mean loss, a scalar. Shapes on the right are of the
+    /// value on the left.
+    fn forward<'g>(
+        &self,
+        g: &'g Graph,
+        w: &HashMap<String, Tx<'g>>,
+        batch: usize,
+    ) -> (Tx<'g>, Tx<'g>) {
         let (b, t, c) = (batch, self.block, self.n_embd);
         let n = b * t;
         let idx = g.input("idx", Type::new(&[n], DType::U32));
@@ -164,40 +178,45 @@ impl CharGpt {
             let tok = w["tok.weight"].op(Op::Gather, &[idx]).reshape(&[b, t, c]); // [b,t,c]
             (tok + w["pos.weight"]).reshape(&[n, c]) // [n,c]
         });
+        let means = Means {
+            product: &|x, w| x.matmul(w, false, true),
+            attend: &|_, qkv| {
+                qkv.reshape(&[b, t, 3 * c])
+                    .op(Op::Attention(self.n_head as u32), &[])
+                    .reshape(&[n, c])
+            },
+        };
         for i in 0..self.n_layer {
-            x = g.scope(&format!("blocks.{i}"), || self.block(g, w, i, x, b));
+            x = g.scope(&format!("blocks.{i}"), || self.block(g, w, i, x, &means));
         }
         let x = norm(g, "ln_f", x, w["ln_f.weight"]); // [n,c]
         let logits = g.scope("head", || x.matmul(w["tok.weight"], false, true)); // [n,v]
-        g.scope("loss", || {
+        let loss = g.scope("loss", || {
             let rows = logits.op(Op::Xent, &[target]); // [n]
             rows.sum_all() * rows.constant(1.0 / n as f32)
-        })
+        });
+        (logits, loss)
     }
 
-    fn block<'g>(
+    /// One block: x[n, c] -> [n, c].
+    pub(super) fn block<'g>(
         &self,
         g: &'g Graph,
         w: &HashMap<String, Tx<'g>>,
         i: usize,
         x: Tx<'g>,
-        b: usize,
+        by: &Means<'_, 'g>,
     ) -> Tx<'g> {
-        let (t, c) = (self.block, self.n_embd);
-        let n = b * t;
         let weight = |part: &str| w[&format!("blocks.{i}.{part}.weight")];
         let h = norm(g, "ln1", x, weight("ln1")); // [n,c]
         let y = g.scope("attn", || {
-            let qkv = h
-                .matmul(weight("attn"), false, true)
-                .reshape(&[b, t, 3 * c]); // [b,t,3c]
-            qkv.op(Op::Attention(self.n_head as u32), &[])
-                .reshape(&[n, c]) // [n,c]
+            let qkv = (by.product)(h, weight("attn")); // [n,3c]
+            (by.attend)(i, qkv) // [n,c]
         });
-        let x = g.scope("proj", || x + y.matmul(weight("proj"), false, true)); // [n,c]
+        let x = g.scope("proj", || x + (by.product)(y, weight("proj"))); // [n,c]
         let h = norm(g, "ln2", x, weight("ln2")); // [n,c]
-        let h = g.scope("fc", || h.matmul(weight("fc"), false, true).gelu()); // [n,4c]
-        g.scope("fc_proj", || x + h.matmul(weight("fc_proj"), false, true)) // [n,c]
+        let h = g.scope("fc", || (by.product)(h, weight("fc")).gelu()); // [n,4c]
+        g.scope("fc_proj", || x + (by.product)(h, weight("fc_proj"))) // [n,c]
     }
 
     /// The program of a training step. Inputs `idx`, `target`, `hyper`; outputs `loss`, `grad_norm` and,
@@ -211,7 +230,7 @@ impl CharGpt {
             let g = &graph;
             let w = self.declare(g, &o.policy);
             let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
-            let loss = self.forward(g, &w, o.batch);
+            let (_, loss) = self.forward(g, &w, o.batch);
             let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
             let grads = grad(g, loss, &weights)?;
             let (norm, scale) = g.scope("clip", || clipping(g, &grads, o.clip));
@@ -258,15 +277,24 @@ impl CharGpt {
 
     /// The program of an evaluation: inputs `idx`, `target`; output `loss`.
     pub fn eval_program(&self, batch: usize, policy: &Policy) -> Program {
+        let mut p = self.compare_program(batch, policy);
+        p.outputs.truncate(1);
+        p
+    }
+
+    /// As [`CharGpt::eval_program`], with a second output `logits`, f32[batch * block, vocab].
+    pub fn compare_program(&self, batch: usize, policy: &Policy) -> Program {
         let graph = Graph::new();
-        let loss = {
+        let outputs = {
             let w = self.declare(&graph, policy);
-            let loss = self.forward(&graph, &w, batch).id;
-            autocast(&graph, policy, &[loss])[0]
+            let (logits, loss) = self.forward(&graph, &w, batch);
+            let ids = autocast(&graph, policy, &[loss.id, logits.id]);
+            let logits = graph.tx(ids[1]).f32().id;
+            vec![("loss".into(), ids[0]), ("logits".into(), logits)]
         };
         Program {
             graph,
-            outputs: vec![("loss".into(), loss)],
+            outputs,
             updates: vec![],
         }
     }
@@ -302,7 +330,7 @@ fn digest(g: &Graph, tensors: &[Tx]) -> (u32, NodeId) {
     (index, g.add(Op::Digest, &src))
 }
 
-fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
+pub(super) fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
     g.scope(name, || x.op(Op::LayerNorm(EPS.to_bits()), &[gain]))
 }
 

@@ -1,3 +1,4 @@
 //! Model definitions and the programs that train and judge them.
 
 pub mod char_gpt;
+pub mod generation;

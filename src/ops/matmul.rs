@@ -4,7 +4,7 @@ use super::{Case, Fill, Numeric, Op, OpDef, Vjp, arity, need};
 use crate::graph::eval::Tensor;
 use crate::graph::{NodeId, Type};
 use crate::kernels::Params;
-use crate::kernels::gemm::{GEMM, GEMM_TREE, params};
+use crate::kernels::gemm::{GEMM, GEMM_TREE, params, row_params};
 use crate::passes::lower::Lower;
 use crate::shape::Shape;
 
@@ -80,6 +80,46 @@ pub static MATMUL: OpDef = OpDef {
     },
 };
 
+/// (x[m, k], w[k, n]) -> x * w. Generation computes rows one by one or many at once: here the order of
+/// a row's sums does not depend on the number of rows, as that of [`MATMUL`] may where k is long.
+pub static LINEAR: OpDef = OpDef {
+    name: "linear",
+    numeric: Numeric::Low,
+    infer: |_, src| {
+        arity(src, 2)?;
+        need(
+            src.iter().all(|t| t.shape.rank() == 2),
+            "needs rows [m,k] and a weight [k,n]",
+        )?;
+        let product = Op::MatMul {
+            ta: false,
+            tb: false,
+        };
+        infer(&product, src)
+    },
+    vjp: Vjp::Stop("it serves generation alone: train with matmul"),
+    expand: None,
+    eval,
+    lower,
+    cases: || {
+        let case =
+            |m: usize, n: usize, k: usize| Case::new(Op::Linear, &[&[m, k], &[k, n]]).tol(1e-5);
+        let cases = vec![
+            case(1, 1, 1),
+            case(1, 65, 128),
+            case(1, 300, 33),
+            case(1, 1030, 520),
+            case(5, 33, 17),
+            case(1, 3, 2049),
+            case(9, 5, 1030),
+            case(1, 131, 70).narrow(&[0, 1]),
+            case(1, 1030, 520).narrow(&[0, 1]),
+            case(3, 6, 1030).narrow(&[0, 1]),
+        ];
+        cases.into_iter().map(Case::not_differentiable).collect()
+    },
+};
+
 /// (m, n, k, batch) of a product.
 fn extents(ta: bool, tb: bool, a: Shape, b: Shape) -> (usize, usize, usize, usize) {
     let (ra, rb) = (a.rank(), b.rank());
@@ -121,8 +161,9 @@ fn infer(op: &Op, src: &[Type]) -> Result<Type, String> {
 }
 
 fn eval(op: &Op, shape: Shape, src: &[&Tensor]) -> Tensor {
-    let Op::MatMul { ta, tb } = *op else {
-        unreachable!()
+    let (ta, tb) = match *op {
+        Op::MatMul { ta, tb } => (ta, tb),
+        _ => (false, false),
     };
     let (m, n, k, batch) = extents(ta, tb, src[0].shape, src[1].shape);
     let mut out = Tensor::full(shape, 0.0);
@@ -152,13 +193,18 @@ fn eval(op: &Op, shape: Shape, src: &[&Tensor]) -> Tensor {
 
 fn lower(lw: &mut Lower, id: NodeId) {
     let node = lw.node(id);
-    let Op::MatMul { ta, tb } = node.op else {
-        unreachable!()
+    let (ta, tb) = match node.op {
+        Op::MatMul { ta, tb } => (ta, tb),
+        _ => (false, false),
     };
     let (m, n, k, batch) = extents(ta, tb, lw.ty(node.src[0]).shape, lw.ty(node.src[1]).shape);
     let (a, b) = (lw.buf(node.src[0]), lw.buf(node.src[1]));
     let label = lw.label(id);
-    let p = params(m, n, k, batch, ta, tb);
+    let p = if node.op == Op::Linear {
+        row_params(m, n, k)
+    } else {
+        params(m, n, k, batch, ta, tb)
+    };
     let chunks = if batch == 1 { k.div_ceil(p.at(3)) } else { 1 };
     let out = lw.out_wide(id);
     if chunks <= 1 {

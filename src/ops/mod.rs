@@ -6,6 +6,7 @@
 //! again, `grad` expands it first.
 
 pub mod attention;
+pub mod cache;
 pub mod digest;
 pub mod histogram;
 pub mod index;
@@ -73,6 +74,8 @@ pub enum Op {
         /// The right operand is stored transposed.
         tb: bool,
     },
+    /// (x[m, k], w[k, n]) -> x * w; each row is summed as if it were alone.
+    Linear,
     /// Rows of a table by id: (table[v, c], idx[n]) -> [n, c].
     Gather,
     /// Gradient of gather: (idx[n], g[n, c]) -> [rows, c].
@@ -101,6 +104,10 @@ pub enum Op {
     AttentionLse(u32),
     /// (qkv, lse, delta[b, t, heads], g) -> gradient of attention by qkv.
     AttentionGrad(u32),
+    /// (qkv[r, 3c], cache[t, 3c], at[r]) -> attention of rows that follow cached ones, [r, c].
+    AttentionCached(u32),
+    /// (cache[t, w], x[r, w], at[r]) -> the cache with the rows from at[0] on replaced.
+    PutRows,
     /// (w, m, v, g, hyper[8], scale[1], norm[1]) -> one of AdamW's results.
     AdamW(AdamPart),
     /// (sums, x...) -> digests of tensors, with ids from 0 on.
@@ -168,6 +175,7 @@ pub fn def(op: &Op) -> &'static OpDef {
         Op::Reduce(ReduceOp::Sum, _) => &reduce::SUM,
         Op::Reduce(ReduceOp::Max, _) => &reduce::MAX,
         Op::MatMul { .. } => &matmul::MATMUL,
+        Op::Linear => &matmul::LINEAR,
         Op::Gather => &index::GATHER,
         Op::GatherGrad(_) => &index::GATHER_GRAD,
         Op::LayerNorm(_) => &norm::LAYER_NORM,
@@ -182,6 +190,8 @@ pub fn def(op: &Op) -> &'static OpDef {
         Op::Attention(_) => &attention::ATTENTION,
         Op::AttentionLse(_) => &attention::ATTENTION_LSE,
         Op::AttentionGrad(_) => &attention::ATTENTION_GRAD,
+        Op::AttentionCached(_) => &cache::ATTENTION_CACHED,
+        Op::PutRows => &cache::PUT_ROWS,
         Op::AdamW(_) => &optim::ADAMW,
         Op::Digest => &digest::DIGEST,
         Op::Histogram => &histogram::HISTOGRAM,
@@ -198,6 +208,7 @@ pub fn all() -> Vec<&'static OpDef> {
         &reduce::SUM,
         &reduce::MAX,
         &matmul::MATMUL,
+        &matmul::LINEAR,
         &index::GATHER,
         &index::GATHER_GRAD,
         &norm::LAYER_NORM,
@@ -212,6 +223,8 @@ pub fn all() -> Vec<&'static OpDef> {
         &attention::ATTENTION,
         &attention::ATTENTION_LSE,
         &attention::ATTENTION_GRAD,
+        &cache::ATTENTION_CACHED,
+        &cache::PUT_ROWS,
         &optim::ADAMW,
         &digest::DIGEST,
         &histogram::HISTOGRAM,
@@ -243,7 +256,9 @@ pub fn attributes(op: &Op) -> String {
         Op::LayerNorm(e) | Op::NormRstd(e) | Op::LayerNormGrad(e) => {
             format!(" eps {:?}", f32::from_bits(*e))
         }
-        Op::Attention(h) | Op::AttentionLse(h) | Op::AttentionGrad(h) => format!(" heads {h}"),
+        Op::Attention(h) | Op::AttentionLse(h) | Op::AttentionGrad(h) | Op::AttentionCached(h) => {
+            format!(" heads {h}")
+        }
         Op::AdamW(part) => format!(" {part:?}"),
         _ => String::new(),
     }

@@ -6,6 +6,7 @@
 
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, Program, Type};
+use crate::kernels::cache::PUT_ROWS;
 use crate::kernels::pointwise::{Expr, POINTWISE, params};
 use crate::kernels::{KernelDef, Params, copy, optim};
 use crate::ops::{self, AdamPart, Op};
@@ -55,14 +56,14 @@ pub fn lower(name: &str, p: &Program) -> Plan {
     };
     let live = p.graph.live(&p.roots());
     lw.leaves(&live);
-    let in_place: HashSet<NodeId> = p
+    let done_in_place: HashSet<NodeId> = p
         .updates
         .iter()
+        .filter(|&&(s, id)| in_place(&p.graph, s, id))
         .map(|u| u.1)
-        .filter(|&id| matches!(p.graph.node(id).op, Op::AdamW(_) | Op::Digest))
         .collect();
     for &id in &live {
-        if !in_place.contains(&id) && !lw.bufs.contains_key(&id) {
+        if !done_in_place.contains(&id) && !lw.bufs.contains_key(&id) {
             (ops::def(&p.graph.node(id).op).lower)(&mut lw, id);
         }
     }
@@ -73,6 +74,16 @@ pub fn lower(name: &str, p: &Program) -> Plan {
     }
     lw.plan.slots = lw.plan.bufs.iter().map(|b| b.words()).collect();
     lw.plan
+}
+
+/// Whether the new value of a state is written over the old one by its own kernel, with no copy.
+fn in_place(g: &Graph, state: u32, id: NodeId) -> bool {
+    let node = g.node(id);
+    match node.op {
+        Op::AdamW(_) | Op::Digest => true,
+        Op::PutRows => g.node(node.src[0]).op == Op::State(state),
+        _ => false,
+    }
 }
 
 impl<'g> Lower<'g> {
@@ -113,6 +124,7 @@ impl<'g> Lower<'g> {
                 Op::Digest => digests.push(node),
                 Op::AdamW(AdamPart::W) => self.adamw_in_place(p, &node),
                 Op::AdamW(_) => {}
+                Op::PutRows if in_place(self.g, s, id) => self.put_rows_in_place(&node),
                 _ => {
                     let mut from = self.buf(id);
                     if self.plan.buf(from).class == Class::State {
@@ -147,6 +159,17 @@ impl<'g> Lower<'g> {
         let bufs: Vec<BufId> = tensors.iter().map(|&id| self.buf(id)).collect();
         let out = self.buf(node.src[0]);
         ops::digest::steps(self, &tensors, &bufs, out);
+    }
+
+    fn put_rows_in_place(&mut self, node: &Node) {
+        let [cache, x, at] = node.src[..] else {
+            panic!("rows go into a cache at positions")
+        };
+        let p = ops::cache::put_params(self.ty(x), self.ty(cache));
+        let reads = [self.buf(x), self.buf(at)];
+        let to = self.buf(cache);
+        let label = self.plan.buf(to).name.clone();
+        self.step(&PUT_ROWS, p, &reads, &[to], &label);
     }
 
     fn adamw_in_place(&mut self, p: &Program, node: &Node) {

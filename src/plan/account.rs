@@ -1,6 +1,7 @@
 //! What a plan costs in bytes: held, by class, and moved.
 
 use super::{Buf, BufId, Class, Plan, Step};
+use crate::kernels::Host;
 use std::collections::{BTreeMap, HashSet};
 
 /// Bytes of one class of a training program's buffers.
@@ -56,9 +57,8 @@ pub fn moved(plan: &Plan) -> BTreeMap<&'static str, Moved> {
     let mut out: BTreeMap<&'static str, Moved> = BTreeMap::new();
     for s in &plan.steps {
         let entry = out.entry(s.kernel.name).or_default();
-        let buffers = s.reads.iter().chain(&s.writes);
         entry.launches += 1;
-        entry.bytes += buffers.map(|&b| size(plan.buf(b))).sum::<u64>();
+        entry.bytes += step_bytes(plan, s);
     }
     out
 }
@@ -69,6 +69,55 @@ pub fn total(plan: &Plan) -> Moved {
         launches: t.launches + m.launches,
         bytes: t.bytes + m.bytes,
     })
+}
+
+/// Bytes of all buffers that a step reads or writes.
+pub fn step_bytes(plan: &Plan, s: &Step) -> u64 {
+    s.reads
+        .iter()
+        .chain(&s.writes)
+        .map(|&b| size(plan.buf(b)))
+        .sum()
+}
+
+/// Floating-point operations of a step, an addition and a product counting as one each: exact for
+/// products, sums and expressions (an operation of an expression is one, whatever it costs); for
+/// attention the two or five products of each pair of a query and a key that it sees, as FlashAttention
+/// counts them (arXiv:2205.14135); for norms, softmax, cross-entropy and AdamW the terms of their
+/// formulas. Movement of data counts as none.
+pub fn step_flops(plan: &Plan, s: &Step) -> u64 {
+    let p = |i: usize| s.params.at(i) as u64;
+    let out = || plan.buf(s.writes[0]).ty.shape.elems() as u64;
+    let read = |i: usize| plan.buf(s.reads[i]).ty.shape.elems() as u64;
+    // b, t, heads, width: pairs times the width.
+    let attention = || p(0) * p(2) * (p(1) * (p(1) + 1) / 2) * p(3);
+    let own = match s.kernel.name {
+        // m, n, k, chunk, batch
+        "gemm" => 2 * p(0) * p(1) * p(2) * p(4),
+        "gemm_tree" => p(0) * (p(1) - 1),
+        "attention" => 4 * attention(),
+        "attention_grad" => 10 * attention(),
+        "reduce" => p(0) * p(1) * p(2),
+        "norm_fwd" => 8 * read(0),
+        "norm_stats" => 5 * read(0),
+        "norm_dx" => 14 * read(0),
+        "softmax" => 4 * read(0),
+        "softmax_grad" => 4 * read(0),
+        "lse" => 3 * read(0),
+        "xent" => read(1),
+        "xent_grad" => 3 * read(0),
+        "gather_grad" => read(0),
+        "adamw" => 15 * out(),
+        _ => 0,
+    };
+    let expression = s.params.expr.as_ref().map_or(0, |e| {
+        let elements = match s.kernel.host {
+            Host::Prologue => p(0) * p(1) * p(2),
+            _ => out(),
+        };
+        e.code.len() as u64 * elements
+    });
+    own + expression
 }
 
 /// Steps from the first write of a temporary to its last use.

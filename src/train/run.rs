@@ -9,6 +9,7 @@ use super::session::{Session, StepResult};
 use super::weights;
 use crate::config::{Scheme, Settings};
 use crate::data::batches::{Batches, gather};
+use crate::data::named;
 use crate::data::text::{Offsets, Text};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
@@ -40,7 +41,7 @@ impl Data {
     /// A file that cannot be used, or a text too short for the block.
     pub fn load(s: &Settings) -> Result<Data, Error> {
         let text = match &s.text {
-            Some(path) => Text::load(path)?,
+            Some(path) => named::load(path)?,
             None => Text::from_str("built-in dialogue", &crate::data::corpus::dialogue())?,
         };
         for (part, name) in [(&text.train, "first 90%"), (&text.val, "last 10%")] {
@@ -79,6 +80,11 @@ impl Data {
             return usage("the validation offsets have no row");
         }
         Ok(Data { text, train, val })
+    }
+
+    /// Offsets of the validation batches.
+    pub fn validation(&self) -> &[Vec<u32>] {
+        &self.val
     }
 
     /// The training batches, from the first on.
@@ -289,7 +295,7 @@ impl Run<'_> {
             Some(digest) => digest,
             None => self.session.digest()?,
         };
-        let peak = self.session.exec().memory().peak;
+        let peak = self.session.peak_bytes();
         Ok(Outcome {
             summary: summary(
                 self.scheme,
@@ -421,7 +427,7 @@ impl Run<'_> {
             .as_ref()
             .is_none_or(|k| k.schedule().stop_on_error);
         match result {
-            Err(e @ Error::Io { .. }) if !stop => {
+            Err(e @ (Error::Io { .. } | Error::Usage(_))) if !stop => {
                 self.observer.warned(&format!(
                     "warning: step {}: {e}; the files before it are as they were, training goes on",
                     self.progress.step

@@ -110,8 +110,8 @@ impl Programs {
             .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
         [&self.train, &self.eval, &self.digest]
             .into_iter()
-            .chain(&self.eval_fp32)
             .chain(ledgers)
+            .chain(&self.eval_fp32)
             .map(|p| &**p)
             .collect()
     }
@@ -154,6 +154,8 @@ pub struct Session {
     train: ProgramId,
     eval: ProgramId,
     eval_fp32: ProgramId,
+    /// Bytes that the evaluation in fp32 added.
+    beside: u64,
     digest: ProgramId,
     ledgers: Option<LedgerIds>,
     /// Which of the training programs ran last.
@@ -200,10 +202,6 @@ impl Session {
     ) -> Result<Session, Error> {
         let train = exec.load(programs.train.clone())?;
         let eval = exec.load(programs.eval.clone())?;
-        let eval_fp32 = match &programs.eval_fp32 {
-            Some(plan) => exec.load(plan.clone())?,
-            None => eval,
-        };
         let digest = exec.load(programs.digest.clone())?;
         let ledgers = match &programs.ledgers {
             Some(l) => Some(LedgerIds {
@@ -213,6 +211,12 @@ impl Session {
             }),
             None => None,
         };
+        let own = exec.memory().allocated;
+        let eval_fp32 = match &programs.eval_fp32 {
+            Some(plan) => exec.load(plan.clone())?,
+            None => eval,
+        };
+        let beside = exec.memory().allocated - own;
         let storage = programs.scheme.policy().storage;
         for (w, (name, data)) in model.weights().iter().zip(weights) {
             assert_eq!(w.name, *name, "weights come in the model's order");
@@ -230,6 +234,7 @@ impl Session {
             train,
             eval,
             eval_fp32,
+            beside,
             digest,
             ledgers,
             last: train,
@@ -239,6 +244,12 @@ impl Session {
     /// The executor.
     pub fn exec(&self) -> &dyn Executor {
         &*self.exec
+    }
+
+    /// Peak of the executor's allocations for the scheme's own programs: the evaluation in fp32, which
+    /// measures and is no part of the scheme, is not counted.
+    pub fn peak_bytes(&self) -> u64 {
+        self.exec.memory().peak.saturating_sub(self.beside)
     }
 
     /// One training step: batch (ids and targets), learning rate, number of the update from 1. With

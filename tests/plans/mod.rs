@@ -123,6 +123,10 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             compile("train", train).expect("compiles"),
             compile("eval", m.eval_program(batch, &policy)).expect("compiles"),
             compile("digest", m.digest_program(&policy)).expect("compiles"),
+            compile("logits", m.logits_program(batch, 7, &policy)).expect("compiles"),
+            compile("ready", m.ready_program(&policy)).expect("compiles"),
+            compile("follow", m.follow_program(1, &policy)).expect("compiles"),
+            compile("follow", m.follow_program(32, &policy)).expect("compiles"),
         ]
     };
     let mut out: Vec<Plan> = [FP32, MIXED, BF16].into_iter().flat_map(each).collect();

@@ -163,7 +163,7 @@ impl Wgpu {
         let bytes = |words: u64| bytes_for(words, self.guards);
         let slots: u64 = slots.new.iter().map(|s| bytes(s.1)).sum();
         let states: u64 = states.map(|b| bytes(b.words() as u64)).sum();
-        let align = self.device.limits().min_uniform_buffer_offset_alignment as u64;
+        let align = self.parameter_alignment();
         let uniforms = steps
             .iter()
             .zip(&plan.steps)
@@ -187,6 +187,15 @@ impl Wgpu {
         Ok(Sizes { total, uniforms })
     }
 
+    /// Where a step's parameters may begin.
+    fn parameter_alignment(&self) -> u64 {
+        let l = self.device.limits();
+        match self.options.software {
+            true => l.min_storage_buffer_offset_alignment as u64,
+            false => l.min_uniform_buffer_offset_alignment as u64,
+        }
+    }
+
     fn build_pipelines(
         &mut self,
         plan: &Plan,
@@ -196,6 +205,7 @@ impl Wgpu {
         let builder = Builder {
             device: &self.device,
             belt: self.belt,
+            storage_parameters: self.options.software,
             // GL has one context, whose lock gives up after 6 s.
             parallel: self.found.backend != Backend::Gl,
         };
@@ -267,7 +277,7 @@ impl Wgpu {
         uniforms: u64,
     ) -> Result<Vec<Launch>, String> {
         let device = &self.device;
-        let align = device.limits().min_uniform_buffer_offset_alignment as u64;
+        let align = self.parameter_alignment();
         let slab = |b: crate::plan::BufId| match space.places[b.0 as usize] {
             Place::Slot(i) => self
                 .slots
@@ -283,7 +293,10 @@ impl Wgpu {
             let block = device.create_buffer(&wgpu::BufferDescriptor {
                 label: None,
                 size: uniforms.max(16),
-                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+                usage: match self.options.software {
+                    true => wgpu::BufferUsages::STORAGE,
+                    false => wgpu::BufferUsages::UNIFORM,
+                } | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             });
             let mut launches = Vec::with_capacity(steps.len());

@@ -114,7 +114,11 @@ pub(super) fn prepare(key: &Key) -> Result<Ready, String> {
     let (mut workgroup_bytes, mut uniform_bytes) = (0, 0);
     for (_, v) in module.global_variables.iter() {
         let size: u64 = layouter[v.ty].size.into();
+        let slot = v.binding.as_ref().map(|b| b.binding);
         match v.space {
+            naga::AddressSpace::Storage { .. } if slot == Some(0) => {
+                uniform_bytes = size.next_multiple_of(16);
+            }
             naga::AddressSpace::WorkGroup => workgroup_bytes += size.next_multiple_of(16),
             naga::AddressSpace::Uniform => uniform_bytes = size.next_multiple_of(16),
             _ => {}
@@ -145,6 +149,9 @@ fn interface(key: &Key, v: &naga::GlobalVariable) -> Result<(), String> {
             naga::AddressSpace::Uniform => slot == 0,
             naga::AddressSpace::Storage { access } => {
                 let stores = access.contains(naga::StorageAccess::STORE);
+                if slot == 0 && !stores {
+                    return Ok(()); // the parameters, on software devices
+                }
                 let (first, count) = if stores {
                     (key.reads, key.writes)
                 } else {
@@ -170,6 +177,8 @@ pub(super) struct Builder<'a> {
     pub belt: bool,
     /// Whether several threads may build at once.
     pub parallel: bool,
+    /// Whether the parameters are bound as storage, not as uniforms.
+    pub storage_parameters: bool,
 }
 
 /// A built shader.
@@ -206,7 +215,7 @@ impl Pipelines {
         for (i, (key, _)) in new.iter().enumerate() {
             let shape = (key.reads, key.writes);
             if let Entry::Vacant(entry) = self.layouts.entry(shape) {
-                entry.insert(layout(builder.device, shape).map_err(|e| (i, e))?);
+                entry.insert(layout(builder, shape).map_err(|e| (i, e))?);
             }
         }
         let one = |(i, (key, ready)): (usize, &(Key, Ready))| {
@@ -235,7 +244,7 @@ fn text(refused: Refused) -> String {
 
 /// The layout of a bind group: the uniform block, then storage buffers.
 fn layout(
-    device: &wgpu::Device,
+    builder: &Builder,
     (reads, writes): (usize, usize),
 ) -> Result<(wgpu::BindGroupLayout, wgpu::PipelineLayout), String> {
     let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..1 + reads + writes)
@@ -244,7 +253,7 @@ fn layout(
             visibility: wgpu::ShaderStages::COMPUTE,
             ty: wgpu::BindingType::Buffer {
                 ty: match i {
-                    0 => wgpu::BufferBindingType::Uniform,
+                    0 if !builder.storage_parameters => wgpu::BufferBindingType::Uniform,
                     _ => wgpu::BufferBindingType::Storage {
                         read_only: i <= reads,
                     },
@@ -255,6 +264,7 @@ fn layout(
             count: None,
         })
         .collect();
+    let device = builder.device;
     scoped(device, || {
         let group = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
             label: None,

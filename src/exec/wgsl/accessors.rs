@@ -11,18 +11,26 @@
 //!
 //! Every buffer is declared as words: a raw copy then never passes through a float register.
 
+use super::Options;
+use super::variants::Variant;
 use crate::dtype::DType;
 use crate::kernels::pointwise::Expr;
 use crate::kernels::{self, Access, Binding, Host};
 use crate::plan::{BufId, Plan, Step};
 use std::fmt::Write;
 
-/// Bindings 0 (the uniform block) and up, with accessors. `width`: components of the wide accessors;
-/// `fours`: so many first bindings are read four elements at a time.
-pub fn declare(step: &Step, plan: &Plan, width: Option<usize>, fours: usize) -> String {
-    let mut out = String::from("@group(0) @binding(0) var<uniform> P: Params;\n");
+/// Bindings 0 (the parameters) and up, with the accessors that a variant needs.
+pub fn declare(step: &Step, plan: &Plan, v: &Variant, options: Options) -> String {
+    // Mesa's software drivers compile a shader anew whenever a uniform in a condition may have changed,
+    // and keep what they compiled. A storage buffer's words are data to them.
+    let space = if options.software {
+        "storage, read"
+    } else {
+        "uniform"
+    };
+    let mut out = format!("@group(0) @binding(0) var<{space}> P: Params;\n");
     for (i, b) in bindings(step, plan).iter().enumerate() {
-        if i < fours {
+        if i < v.fours {
             out.push_str(&in_fours(b, i + 1));
             continue;
         }
@@ -49,7 +57,7 @@ pub fn declare(step: &Step, plan: &Plan, width: Option<usize>, fours: usize) -> 
                 out.push_str(&store_pair(b));
             }
         }
-        if let Some(width) = width {
+        if let Some(width) = v.width {
             out.push_str(&wide(b, width));
         }
     }

@@ -57,6 +57,8 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "reduce" => reduce(p, options),
         "gemm" => gemm(step, plan, options),
         "attention" => attention(step, plan, "attention.wgsl", 1, options),
+        "attention_cached" => attention_cached(step, plan),
+        "put_rows" => flat("put_rows.wgsl", p.at(0) * p.at(1)),
         "attention_grad" => attention(step, plan, "attention_grad.wgsl", 2, options),
         "probe_arithmetic" => one("probe/arithmetic.wgsl", 64, p.at(0).div_ceil(64)),
         "probe_functions" => one("probe/functions.wgsl", 64, p.at(0).div_ceil(64)),
@@ -161,6 +163,18 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
         math::FLOOR_F32_OPERAND
     };
     v.header = format!("const OPERAND_FLOOR: u32 = {floor:#x}u;\n");
+    v
+}
+
+/// A workgroup for each query of each head, an invocation for each key of a block.
+fn attention_cached(step: &Step, plan: &Plan) -> Variant {
+    let p = &step.params;
+    let mut v = one("attention_cached.wgsl", KEY_BLOCK as u32, p.at(0) * p.at(2));
+    if plan.buf(step.reads[0]).ty.dtype == DType::Bf16 {
+        v.swaps
+            .push(("lib/weight_f32.wgsl", "lib/weight_bf16.wgsl"));
+    }
+    v.header = format!("const HEAD: u32 = {}u;\n", p.at(3));
     v
 }
 

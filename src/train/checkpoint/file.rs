@@ -150,7 +150,15 @@ pub(crate) fn serialize(meta: &Meta, entries: &[Entry]) -> Result<Vec<u8>, Error
         views.push((e.name.as_str(), view));
     }
     let head = HashMap::from([(KEY.to_string(), text)]);
-    safetensors::serialize(views, Some(head)).map_err(|e| internal(&e))
+    let out = safetensors::serialize(views, Some(head)).map_err(|e| internal(&e))?;
+    let header = out.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+    if header > MAX_HEADER {
+        // Hundreds of thousands of evaluations.
+        return Err(Error::Usage(format!(
+            "the ledger has too many evaluations for a checkpoint: {header} bytes, at most {MAX_HEADER}; raise eval_interval"
+        )));
+    }
+    Ok(out)
 }
 
 /// Whether the seal in `meta`, which was read from `text`, is that of the text and the tensors.

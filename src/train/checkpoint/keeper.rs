@@ -5,6 +5,7 @@ use super::locate::{BEST, file_name, steps_in};
 use super::meta::{Best, DataId, Extents, LedgerMeta};
 use super::{Checkpoint, Columns, FORMAT, Meta, digest, roles, to_file};
 use crate::config::{Scheme, Settings};
+use crate::data::named::is_named;
 use crate::error::Error;
 use crate::models::char_gpt::CharGpt;
 use crate::report::files::{sweep, write_durable};
@@ -129,7 +130,7 @@ impl Keeper {
         meta.lineage = p.lineage.clone();
         meta.digest = format!("{:016x}", digest(&states));
         meta.ledger = sparse(ledger, p);
-        meta.ledger.peak_bytes = p.peak_bytes.max(session.exec().memory().peak);
+        meta.ledger.peak_bytes = p.peak_bytes.max(session.peak_bytes());
         let bytes = to_file(&meta, &states, &dense(ledger))?;
         std::fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
         write_durable(&self.folder.join(name), &bytes)
@@ -161,7 +162,10 @@ pub fn template(
         &mut settings.val_offsets,
     ] {
         // A run may be resumed from another folder.
-        *path = path.take().map(|p| std::path::absolute(&p).unwrap_or(p));
+        *path = path.take().map(|p| match is_named(&p) {
+            true => p,
+            false => std::path::absolute(&p).unwrap_or(p),
+        });
     }
     Meta {
         format: FORMAT,

@@ -17,6 +17,7 @@
 //! A file is hostile until it is checked: its length bounds what its header may claim, and the extents in
 //! its metadata must account for every tensor before one of them is looked at.
 
+mod check;
 pub mod convert;
 pub(crate) mod file;
 pub mod inspect;
@@ -28,7 +29,6 @@ pub mod resume;
 mod tests;
 
 use crate::config::Scheme;
-use crate::data::text::MAX_VOCAB;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::kernels::digest::{combine, element};
@@ -38,7 +38,7 @@ use file::fault;
 pub use file::{MAX_HEADER, parse, read};
 pub use locate::{Which, locate};
 pub use meta::{FORMAT, KEY, Meta, Role};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -126,20 +126,20 @@ impl Checkpoint {
                  weights alone are taken by --init",
             ));
         };
-        let meta = parse_meta(path, text)?;
+        let meta = check::parse_meta(path, text)?;
         let scheme = Scheme::parse(&meta.scheme).map_err(|e| fault(path, e.to_string()))?;
         let vocab: Vec<char> = meta.vocabulary.chars().collect();
-        check_meta(&meta, scheme, &vocab).map_err(|why| fault(path, why))?;
+        check::check_meta(&meta, scheme, &vocab).map_err(|why| fault(path, why))?;
         let model = meta.settings.model(vocab.len());
-        check_extent(&meta, &model, scheme, &tensors).map_err(|why| fault(path, why))?;
+        check::check_extent(&meta, &model, scheme, &tensors).map_err(|why| fault(path, why))?;
         if !file::sealed(text, &meta, &tensors) {
             return Err(fault(
                 path,
                 "is damaged: its bytes do not match their SHA-256; take an older checkpoint",
             ));
         }
-        let states = states(&model, scheme, &tensors).map_err(|why| fault(path, why))?;
-        let columns = columns(&meta, &tensors).map_err(|why| fault(path, why))?;
+        let states = check::states(&model, scheme, &tensors).map_err(|why| fault(path, why))?;
+        let columns = check::columns(&meta, &tensors).map_err(|why| fault(path, why))?;
         let digest = format!("{:016x}", digest(&states));
         if digest != meta.digest {
             let why = format!(
@@ -186,106 +186,6 @@ impl Checkpoint {
         let weights = self.states.iter().filter(|s| s.role == Role::Weight);
         weights.map(|s| (s.name.clone(), s.values())).collect()
     }
-}
-
-fn parse_meta(path: &Path, text: &str) -> Result<Meta, Error> {
-    #[derive(serde::Deserialize)]
-    struct Head {
-        format: u64,
-        #[serde(default)]
-        version: String,
-    }
-    let unreadable = |e: serde_json::Error| {
-        fault(
-            path,
-            format!("is damaged: its metadata is unreadable ({e})"),
-        )
-    };
-    let head: Head = serde_json::from_str(text).map_err(unreadable)?;
-    if head.format != u64::from(FORMAT) {
-        let version: String = head.version.chars().take(20).collect();
-        return Err(fault(
-            path,
-            format!(
-                "has checkpoint format {}, written by isobit {version:?}; this isobit {} reads format {FORMAT}; \
-                 use a newer isobit",
-                head.format,
-                env!("CARGO_PKG_VERSION")
-            ),
-        ));
-    }
-    serde_json::from_str(text).map_err(unreadable)
-}
-
-/// Refuses metadata that no run can have written.
-fn check_meta(m: &Meta, scheme: Scheme, vocab: &[char]) -> Result<(), String> {
-    let ensure = |ok: bool, what: &str| {
-        if ok {
-            Ok(())
-        } else {
-            Err(format!("is damaged: {what}"))
-        }
-    };
-    let s = &m.settings;
-    s.validate().map_err(|e| format!("is damaged: {e}"))?;
-    let x = &m.model;
-    if x.kind != "char-gpt" {
-        return Err(format!(
-            "has a model of the kind {:?}; this version has \"char-gpt\"",
-            x.kind
-        ));
-    }
-    ensure(
-        (x.n_layer, x.n_head, x.n_embd, x.block) == (s.n_layer, s.n_head, s.n_embd, s.block),
-        "its model is not that of its settings",
-    )?;
-    ensure(
-        !vocab.is_empty() && vocab.len() <= MAX_VOCAB && x.vocab == vocab.len(),
-        "its vocabulary has not the model's extent",
-    )?;
-    ensure(
-        vocab.windows(2).all(|w| w[0] < w[1]),
-        "its vocabulary is not in order",
-    )?;
-    ensure(
-        m.storage == scheme.policy().storage.name(),
-        "its storage type is not its scheme's",
-    )?;
-    ensure(
-        m.step >= 1 && m.step <= s.steps as u64 && m.updates <= m.step,
-        "its steps do not fit its settings",
-    )?;
-    ensure(plain_tag(&m.tag), "its tag cannot be part of a file name")?;
-    ensure(
-        m.best.is_none_or(|b| b.step <= m.step),
-        "its best step is yet to come",
-    )?;
-    let l = &m.ledger;
-    ensure(
-        l.first >= 1 && l.first <= m.step + 1,
-        "its ledger starts past its end",
-    )?;
-    let inside = |steps: &mut dyn Iterator<Item = u64>| {
-        let steps: Vec<u64> = steps.collect();
-        steps.windows(2).all(|w| w[0] < w[1])
-            && steps.iter().all(|n| (l.first..=m.step).contains(n))
-    };
-    ensure(
-        inside(&mut l.digests.iter().map(|r| r.0))
-            && inside(&mut l.curve.iter().map(|r| r.0))
-            && inside(&mut l.curve_fp32.iter().map(|r| r.0))
-            && inside(&mut l.swallow.iter().map(|r| r.0)),
-        "its ledger has steps out of order",
-    )?;
-    let hex = |d: &str| d.len() == 16 && d.bytes().all(|b| b.is_ascii_hexdigit());
-    ensure(
-        l.digests.iter().all(|r| hex(&r.1)),
-        "its ledger has a digest that is none",
-    )?;
-    ensure(
-        l.histogram.len() <= 1 << 16,
-        "its histogram is longer than any",
-    )
 }
 
 /// Whether a tag may be part of a file name.
@@ -335,94 +235,6 @@ pub(crate) fn roles(model: &CharGpt) -> BTreeMap<String, meta::Tensor> {
         (name.to_string(), meta::Tensor { role, of: None })
     });
     states.chain(ledger).collect()
-}
-
-/// Holds the model's extents against the file before anything of their size is made.
-fn check_extent(
-    m: &Meta,
-    model: &CharGpt,
-    scheme: Scheme,
-    tensors: &SafeTensors,
-) -> Result<(), String> {
-    let have: u128 = tensors.iter().map(|(_, t)| t.data().len() as u128).sum();
-    let element = if scheme.policy().storage.packed() {
-        2
-    } else {
-        4
-    };
-    let rows = (m.step + 1 - m.ledger.first) as u128;
-    let need = model.parameters() * 3 * element + rows * 16;
-    if have != need {
-        return Err(format!(
-            "is damaged: its model and ledger take {need} bytes, it has {have}"
-        ));
-    }
-    if m.tensors != roles(model) {
-        return Err("is damaged: its list of tensors is not that of its model".into());
-    }
-    match tensors
-        .names()
-        .iter()
-        .find(|n| !m.tensors.contains_key(**n))
-    {
-        Some(extra) => Err(format!(
-            "has a tensor {:?} that the model has not",
-            extra.chars().take(80).collect::<String>()
-        )),
-        None => Ok(()),
-    }
-}
-
-/// The bytes of a tensor of a type and extents.
-fn data<'a>(
-    tensors: &'a SafeTensors,
-    name: &str,
-    dtype: Dtype,
-    dims: &[usize],
-) -> Result<&'a [u8], String> {
-    let t = tensors
-        .tensor(name)
-        .map_err(|_| format!("has no tensor {name}"))?;
-    if t.dtype() != dtype || t.shape() != dims {
-        return Err(format!(
-            "{name} is {:?} {:?}, expected {dtype:?} {dims:?}",
-            t.dtype(),
-            t.shape()
-        ));
-    }
-    Ok(t.data())
-}
-
-fn states(model: &CharGpt, scheme: Scheme, tensors: &SafeTensors) -> Result<Vec<State>, String> {
-    let dtype = scheme.policy().storage;
-    let mut out = layout(model, dtype);
-    for state in &mut out {
-        let bytes = data(tensors, &state.name, stored(dtype), &state.dims)?;
-        state.words = to_words(dtype, state.row(), bytes);
-        if let Some(i) = state.values().iter().position(|v| !v.is_finite()) {
-            return Err(format!(
-                "{} element {i} is not finite: training cannot go on from it",
-                state.name
-            ));
-        }
-    }
-    Ok(out)
-}
-
-fn columns(m: &Meta, tensors: &SafeTensors) -> Result<Columns, String> {
-    let n = (m.step + 1 - m.ledger.first) as usize;
-    let [lr, loss, norm] = COLUMNS.map(|(name, dtype)| data(tensors, name, dtype, &[n]));
-    let f32s = |b: &[u8]| -> Vec<f32> {
-        let each = b.chunks_exact(4);
-        each.map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]))
-            .collect()
-    };
-    let wide = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
-    Ok(Columns {
-        lr: lr?.chunks_exact(8).map(wide).collect(),
-        loss: f32s(loss?),
-        grad_norm: f32s(norm?),
-    })
 }
 
 /// Little-endian elements, unpadded, to words in padded rows.

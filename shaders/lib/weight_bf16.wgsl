@@ -1,0 +1,8 @@
+// Operands of attention's products in bf16: see weight_f32.wgsl.
+
+const OPERAND_FLOOR: u32 = FLOOR_BF16_OPERAND;
+
+// A probability as an operand: rounded to nearest even, then floored.
+fn weight_operand(p: f32) -> f32 {
+    return rn_floor(narrow_bf16(fence(p)), OPERAND_FLOOR);
+}
