@@ -60,7 +60,8 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
         files.push("lib/bf16.wgsl");
     }
     files.push(v.file);
-    source.push_str(&files::expand(&files, &v.swaps));
+    let body = files::expand(&files, &v.swaps);
+    source.push_str(&accessors::read_parameters(body, options));
     Shader {
         source,
         constants: (step.params.spec.iter())
