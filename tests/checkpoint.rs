@@ -445,6 +445,12 @@ fn what_is_no_checkpoint_of_the_run_is_refused() {
     );
     let here = done(&dir, &resume(&[]));
     assert_eq!(digest_of(&moved, "fp32"), digest_of(&here, "fp32"));
+    // A finished run may be made again, since it ends with the same bits; not with other settings.
+    let again = done(&dir, &fresh_run);
+    assert!(again.contains("is made anew"), "{again}");
+    assert_eq!(digest_of(&again, "fp32"), digest_of(&here, "fp32"));
+    let other = [&fresh_run[..], &["--seed", "8"]].concat();
+    refused(&dir, &other, &["earlier run", "--overwrite"]);
     let anew = done(&dir, &[&fresh_run[..], &["--overwrite"]].concat());
     assert_eq!(digest_of(&anew, "fp32"), digest_of(&here, "fp32"));
     refused(

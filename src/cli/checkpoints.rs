@@ -9,6 +9,7 @@ use crate::train::checkpoint::convert::{Lost, convert};
 use crate::train::checkpoint::keeper::{Schedule, sweep_folder};
 use crate::train::checkpoint::locate::{BEST, FOLDER, scheme_folder, steps_in};
 use crate::train::checkpoint::resume::Resumed;
+use crate::train::run::Data;
 use clap::{Args, ValueEnum};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -172,6 +173,23 @@ pub fn refuse_loss(
         ));
     }
     Ok(())
+}
+
+/// Whether a folder holds this very run, finished, by this program: then a new run ends with the same bits
+/// and nothing is lost with the old files.
+pub fn is_repeat(s: &Settings, data: &Data, init: &str, outdir: &Path, tag: &str) -> bool {
+    let Ok(old) = Resumed::find(outdir, Some(tag), Some(&s.schemes)) else {
+        return false;
+    };
+    let finished = |p: &Checkpoint| {
+        let m = &p.meta;
+        let same = m.version == env!("CARGO_PKG_VERSION") && m.data.init == init;
+        same && m.lineage.is_empty() && m.step == s.steps as u64
+    };
+    old.points.len() == s.schemes.len()
+        && old.points.iter().all(finished)
+        && old.check_settings(s).is_ok()
+        && old.check_data(data).is_ok()
 }
 
 /// Held while a run writes checkpoints into an output folder; ends with the process.

@@ -149,7 +149,7 @@ pub fn introduce_numerics(n: Numerics, info: &DeviceInfo, passport: Option<&Pass
         ),
         (Numerics::Portable, None) => "portable: the bits that every device must give".into(),
         (Numerics::Fast, _) if info.backend == "cpu" => {
-            "fast: the same as portable on this executor".into()
+            "fast: this machine's own bits, with its fused multiply-add in f32 products".into()
         }
         (Numerics::Fast, _) => "fast: this device's own bits, with its fused multiply-add".into(),
     };

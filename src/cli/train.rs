@@ -2,7 +2,7 @@
 
 use super::Global;
 use super::adapters::default_preset;
-use super::checkpoints::{CheckpointArgs, claim, refuse_loss};
+use super::checkpoints::{CheckpointArgs, claim, is_repeat, refuse_loss};
 use super::device::Device;
 use super::job::Job;
 use super::terminal::{
@@ -252,7 +252,12 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .collect();
     let points = resumed.as_ref().map_or(&[][..], |r| &r.points);
     refuse_points(&extras, points, &s, &data)?;
-    refuse_loss(&s, &outdir, &tag, points, flags.overwrite)?;
+    let repeats = resumed.is_none() && is_repeat(&s, &data, &init, &outdir, &tag);
+    let overwrite = flags.overwrite || repeats;
+    refuse_loss(&s, &outdir, &tag, points, overwrite)?;
+    if repeats {
+        println!("       this run is there already, finished; it is made anew, with the same bits");
+    }
     tell_points(&s, points, &programs, dump);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
@@ -279,7 +284,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     let ready = job.first_session(first)?;
     prepare_outputs(&outdir, &files)?;
     let _lock = match schedule {
-        Some(_) => Some(claim(&s, &outdir, &tag, flags.overwrite)?),
+        Some(_) => Some(claim(&s, &outdir, &tag, overwrite)?),
         None => None,
     };
     catch_signals()?;

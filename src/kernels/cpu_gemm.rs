@@ -4,7 +4,8 @@
 //! Every output element is **one** f32 accumulator. It starts at +0 and folds over ascending k,
 //! one product per step: `acc = acc + a * b`.
 //!
-//! * f32 operands: the product is rounded before the add (never fused). An operand with
+//! * f32 operands: the product is rounded before the add (fused only where [`super::simd::with_fused`]
+//!   gave leave, outside of this order). An operand with
 //!   |x| < 2^-51 counts as +0, so a rounded product is 0 or at least 2^-102 and no step of the
 //!   fold meets a subnormal.
 //! * bf16 operands (both of them): a product is exact in f32, so fused and unfused steps agree.
@@ -38,7 +39,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND};
-use super::simd::{Isa, isa};
+use super::simd::{Isa, fused, isa};
 use finish::Finish;
 pub use finish::{Epilogue, Target};
 use micro::{Kernels, MAX_TILE, Micro};
@@ -145,7 +146,7 @@ fn run(
     let (m, n, k) = (g.m, g.n, g.k);
     let plan = Plan {
         kernels,
-        tiles: if exact {
+        tiles: if exact || fused() {
             kernels.exact
         } else {
             kernels.rounded

@@ -4,6 +4,7 @@
 //! the same Rust source each time and rustc neither contracts nor reassociates floating-point
 //! operations, so the choice cannot change a bit; a test compares them.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// An instruction set that the Rust twins are compiled for.
@@ -70,6 +71,25 @@ pub fn isa() -> Isa {
     // A forced choice that arrived in between stays.
     let _ = ISA.compare_exchange(0, best as u8, Ordering::Relaxed, Ordering::Relaxed);
     best
+}
+
+thread_local! {
+    static FUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body` with leave, or without, to fuse the products of f32 operands with their sums, where the
+/// kernel and the machine can: the bits are then this machine's own (`--numerics fast`). Holds for kernels
+/// that are called on this thread.
+pub fn with_fused<T>(fused: bool, body: impl FnOnce() -> T) -> T {
+    let before = FUSED.replace(fused);
+    let out = body();
+    FUSED.set(before);
+    out
+}
+
+/// Whether [`with_fused`] gave leave.
+pub fn fused() -> bool {
+    FUSED.get()
 }
 
 /// Defines functions whose bodies are compiled for AVX-512, AVX2 and the baseline.

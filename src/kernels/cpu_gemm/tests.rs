@@ -1,7 +1,7 @@
 //! Bit for bit against a naive scalar fold.
 
 use super::*;
-use crate::kernels::simd::set_isa;
+use crate::kernels::simd::{set_isa, with_fused};
 use half::bf16;
 
 /// A stored matrix, as the values that its operand holds and as words.
@@ -259,6 +259,31 @@ fn products_are_rounded_before_the_add() {
             Target::F32(&mut c),
         );
         assert_eq!(c[0].to_bits(), 0, "{isa:?}");
+    }
+}
+
+#[test]
+fn products_are_fused_only_with_leave() {
+    let x = 1.0 + 2f32.powi(-12);
+    let g = Gemm {
+        m: 2,
+        n: 1,
+        k: 2,
+        ta: false,
+        tb: false,
+    };
+    let (a, b) = ([-1.0, x, -1.0, x], [1.0 + 2f32.powi(-11), x]);
+    for isa in available() {
+        for fused in [false, true] {
+            let mut c = [f32::NAN; 2];
+            let (a, b) = (Operand::F32(&a), Operand::F32(&b));
+            with_fused(fused, || {
+                run(isa, &g, 0..2, a, b, None, Target::F32(&mut c));
+            });
+            let can = isa != Isa::Portable;
+            let expected = if fused && can { 2f32.powi(-24) } else { 0.0 };
+            assert_eq!(c, [expected; 2], "{isa:?}, fused {fused}");
+        }
     }
 }
 
