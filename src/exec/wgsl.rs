@@ -60,8 +60,7 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
         files.push("lib/bf16.wgsl");
     }
     files.push(v.file);
-    let body = files::expand(&files, &v.swaps);
-    source.push_str(&accessors::read_parameters(body, options));
+    source.push_str(&files::expand(&files, &v.swaps));
     Shader {
         source,
         constants: (step.params.spec.iter())

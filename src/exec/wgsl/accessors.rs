@@ -21,15 +21,14 @@ use std::fmt::Write;
 
 /// Bindings 0 (the parameters) and up, with the accessors that a variant needs.
 pub fn declare(step: &Step, plan: &Plan, v: &Variant, options: Options) -> String {
-    let mut out = String::from(match options.software {
-        // Mesa's software drivers compile a shader anew whenever a uniform in a condition may have
-        // changed, and keep what they compiled. A storage buffer's words are data to them; they are read
-        // once, into variables ([`read_parameters`]).
-        true => {
-            "@group(0) @binding(0) var<storage, read> P_block: Params;\nvar<private> P: Params;\n"
-        }
-        false => "@group(0) @binding(0) var<uniform> P: Params;\n",
-    });
+    // Mesa's software drivers compile a shader anew whenever a uniform in a condition may have changed,
+    // and keep what they compiled. A storage buffer's words are data to them.
+    let space = if options.software {
+        "storage, read"
+    } else {
+        "uniform"
+    };
+    let mut out = format!("@group(0) @binding(0) var<{space}> P: Params;\n");
     for (i, b) in bindings(step, plan).iter().enumerate() {
         if i < v.fours {
             out.push_str(&in_fours(b, i + 1));
@@ -70,17 +69,6 @@ pub fn declare(step: &Step, plan: &Plan, v: &Variant, options: Options) -> Strin
         );
     }
     out
-}
-
-/// The text of a kernel's body with its parameters read first, where they lie in a storage buffer.
-pub fn read_parameters(body: String, options: Options) -> String {
-    if !options.software {
-        return body;
-    }
-    let main = body.find("fn main(").expect("every kernel has its main");
-    let open = main + body[main..].find(") {").expect("main has a body") + 3;
-    let (head, rest) = body.split_at(open);
-    format!("{head}\n    P = P_block;{rest}")
 }
 
 /// A binding of a step.
