@@ -1,5 +1,14 @@
 //! The error that reaches a person: one line that says what, where and what to do.
 
+/// Writes a line to standard error. A standard error that is gone or full is no reason to stop.
+#[macro_export]
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 use crate::data::text::DataError;
 use crate::exec::ExecError;
 use std::path::{Path, PathBuf};

@@ -445,10 +445,17 @@ fn what_is_no_checkpoint_of_the_run_is_refused() {
     );
     let here = done(&dir, &resume(&[]));
     assert_eq!(digest_of(&moved, "fp32"), digest_of(&here, "fp32"));
-    // A finished run may be made again, since it ends with the same bits; not with other settings.
+    // A finished run that is asked for again is shown, and left as it is; not one with other settings.
+    let newest = dir.join("a/checkpoints/fp32/step-00000010.safetensors");
+    let kept = std::fs::metadata(&newest).and_then(|m| m.modified());
     let again = done(&dir, &fresh_run);
-    assert!(again.contains("is made anew"), "{again}");
-    assert_eq!(digest_of(&again, "fp32"), digest_of(&here, "fp32"));
+    let shown = again.contains("there already, finished");
+    assert!(
+        shown && again.contains(&digest_of(&here, "fp32")),
+        "{again}"
+    );
+    let after = std::fs::metadata(&newest).and_then(|m| m.modified());
+    assert_eq!(after.expect("there"), kept.expect("there"));
     let other = [&fresh_run[..], &["--seed", "8"]].concat();
     refused(&dir, &other, &["earlier run", "--overwrite"]);
     let anew = done(&dir, &[&fresh_run[..], &["--overwrite"]].concat());

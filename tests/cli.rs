@@ -425,3 +425,48 @@ fn ctrl_c_ends_cleanly_with_what_was_measured() {
     assert!(Csv::read(&dir.join("out/summary.csv")).number(0, "final_val_loss") > 0.0);
     assert!(dir.join("w_fp32.safetensors").exists());
 }
+
+/// Standard error that is full stops nothing; a reader that goes away ends a run with a checkpoint.
+#[cfg(unix)]
+#[test]
+fn a_terminal_that_is_gone() {
+    use std::process::{Command, Stdio};
+    let full = || std::fs::File::options().write(true).open("/dev/full");
+    let Ok(full) = full() else {
+        println!("skipped: there is no /dev/full");
+        return;
+    };
+    let dir = fresh("gone");
+    let bad = Command::new(env!("CARGO_BIN_EXE_isobit"))
+        .args(["sample", "--from", "nosuch"])
+        .current_dir(&dir)
+        .stderr(full)
+        .status();
+    assert_eq!(bad.expect("runs").code(), Some(2));
+    let mut run = Command::new(env!("CARGO_BIN_EXE_isobit"))
+        .args(["--backend", "cpu", "--preset", "tiny", "--schemes", "fp32"])
+        .args(["--steps", "100000", "--outdir", "out"])
+        .current_dir(&dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let mut out = std::io::BufReader::new(run.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("step 1:") {
+        line.clear();
+        let n = std::io::BufRead::read_line(&mut out, &mut line).expect("reads");
+        assert!(n > 0, "the run begins");
+    }
+    drop(out);
+    let code = run.wait().expect("ends").code();
+    assert_eq!(code, Some(141));
+    let kept = std::fs::read_dir(dir.join("out/checkpoints/fp32")).expect("checkpoints");
+    let names: Vec<_> = kept.map(|e| e.expect("a file").file_name()).collect();
+    assert!(
+        names
+            .iter()
+            .any(|n| n.to_string_lossy().starts_with("step-")),
+        "{names:?}"
+    );
+}

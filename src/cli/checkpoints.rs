@@ -175,21 +175,23 @@ pub fn refuse_loss(
     Ok(())
 }
 
-/// Whether a folder holds this very run, finished, by this program: then a new run ends with the same bits
-/// and nothing is lost with the old files.
-pub fn is_repeat(s: &Settings, data: &Data, init: &str, outdir: &Path, tag: &str) -> bool {
-    let Ok(old) = Resumed::find(outdir, Some(tag), Some(&s.schemes)) else {
-        return false;
-    };
+/// This very run, finished, where a folder holds it: a new one would end with the same bits.
+pub fn finished(
+    s: &Settings,
+    data: &Data,
+    init: &str,
+    outdir: &Path,
+    tag: &str,
+) -> Option<Resumed> {
+    let old = Resumed::find(outdir, Some(tag), Some(&s.schemes)).ok()?;
     let finished = |p: &Checkpoint| {
         let m = &p.meta;
         let same = m.version == env!("CARGO_PKG_VERSION") && m.data.init == init;
         same && m.lineage.is_empty() && m.step == s.steps as u64
     };
-    old.points.len() == s.schemes.len()
-        && old.points.iter().all(finished)
-        && old.check_settings(s).is_ok()
-        && old.check_data(data).is_ok()
+    let whole = old.points.len() == s.schemes.len() && old.points.iter().all(finished);
+    let same = old.check_settings(s).is_ok() && old.check_data(data).is_ok();
+    (whole && same).then_some(old)
 }
 
 /// Held while a run writes checkpoints into an output folder; ends with the process.

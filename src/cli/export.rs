@@ -107,13 +107,13 @@ fn tell(kind: Kind, l: &Losses) {
         l.vanished
     );
     if l.overflowed > 0 {
-        eprintln!(
+        crate::tell!(
             "warning: {} weights are too large for {} and become infinite: the file is of no use; take bf16 or fp32",
             l.overflowed,
             kind.name()
         );
     } else if l.vanished * 100 > l.of {
-        eprintln!(
+        crate::tell!(
             "warning: more than one weight in a hundred is too small for {} and becomes zero; take bf16 or fp32",
             kind.name()
         );

@@ -184,7 +184,7 @@ fn report_usage(e: &clap::Error) -> i32 {
                 .filter(|l| !l.is_empty())
                 .collect::<Vec<_>>()
                 .join(" ");
-            eprintln!("{line} (see `isobit --help`)");
+            crate::tell!("{line} (see `isobit --help`)");
             FAILED
         }
     }
@@ -205,13 +205,13 @@ fn end_quietly_without_a_reader() {
         if text.contains("Broken pipe") {
             std::process::exit(141);
         }
-        eprintln!("error: {text}");
+        crate::tell!("error: {text}");
         std::process::exit(FAILED);
     }));
 }
 
 fn fail(e: &Error) -> i32 {
-    eprintln!("error: {}", e.to_string().replace('\n', " "));
+    crate::tell!("error: {}", e.to_string().replace('\n', " "));
     FAILED
 }
 

@@ -124,7 +124,7 @@ pub fn sample(global: &Global, args: &SampleArgs) -> Result<i32, Error> {
     let exec = device.admitted(global)?;
     let policy = c.scheme().policy();
     let mut g = Generator::new(exec, c.model(), policy, &c.weights(), !args.no_cache)?;
-    eprintln!(
+    crate::tell!(
         "from: {} ({}, step {})\ndevice: {}",
         c.path.display(),
         policy.name,
@@ -152,7 +152,7 @@ pub fn sample(global: &Global, args: &SampleArgs) -> Result<i32, Error> {
     }
     show("\n")?;
     let seconds = start.elapsed().as_secs_f64();
-    eprintln!(
+    crate::tell!(
         "{written} characters in {seconds:.2} s, {:.0} a second, {}",
         written as f64 / seconds.max(1e-9),
         if args.no_cache {

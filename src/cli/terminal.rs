@@ -11,7 +11,7 @@ use crate::train::checkpoint::Checkpoint;
 use crate::train::run::{Data, Observer, Outcome};
 use crate::train::session::{Programs, StepResult};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub fn catch_signals() -> Result<(), Error> {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130); // asked twice: now
         }
-        eprintln!("\nstopping after this step (once more: at once)");
+        crate::tell!("\nstopping after this step (once more: at once)");
     };
     ctrlc::set_handler(handler).map_err(|e| Error::Internal(format!("cannot catch Ctrl-C: {e}")))
 }
@@ -74,9 +74,14 @@ impl Terminal {
     }
 
     fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{text}")),
-            None => println!("{text}"),
+        let write = || writeln!(std::io::stdout(), "{text}");
+        let written = match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        };
+        if written.is_err() {
+            // Nobody reads any more: end as at Ctrl-C, with a checkpoint.
+            STOP.store(true, Ordering::SeqCst);
         }
     }
 
@@ -130,8 +135,8 @@ impl Observer for Terminal {
 
     fn warned(&mut self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| crate::tell!("{text}")),
+            None => crate::tell!("{text}"),
         }
     }
 

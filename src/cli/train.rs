@@ -2,7 +2,7 @@
 
 use super::Global;
 use super::adapters::default_preset;
-use super::checkpoints::{CheckpointArgs, claim, is_repeat, refuse_loss};
+use super::checkpoints::{CheckpointArgs, claim, finished, refuse_loss};
 use super::device::Device;
 use super::job::Job;
 use super::terminal::{
@@ -232,6 +232,14 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     let model = s.model(data.text.vocab.len());
     check_memory(&model, s.batch, free_memory())?;
     let (weights, init) = initial(&s, &model, resumed.as_ref())?;
+    if let (Some(r), Some(path)) = (&resumed, &args.init)
+        && weights_sha256(&weights::load(path, &model)?) != r.meta().data.init
+    {
+        return usage(format!(
+            "--init {}: the run to go on with began from other weights; leave it out",
+            path.display()
+        ));
+    }
     let dump = extras.dump_grads.is_some();
     let compile = |scheme: &Scheme| Programs::compile(&model, &s, *scheme, dump);
     let programs = s
@@ -250,14 +258,22 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         .iter()
         .map(|&x| extras.of(x, s.schemes.len()))
         .collect();
+    let resumed = match resumed {
+        None if !flags.overwrite => {
+            let there = finished(&s, &data, &init, &outdir, &tag);
+            if there.is_some() {
+                println!(
+                    "this run is there already, finished; --overwrite makes it anew, with the same bits"
+                );
+            }
+            there
+        }
+        resumed => resumed,
+    };
     let points = resumed.as_ref().map_or(&[][..], |r| &r.points);
     refuse_points(&extras, points, &s, &data)?;
-    let repeats = resumed.is_none() && is_repeat(&s, &data, &init, &outdir, &tag);
-    let overwrite = flags.overwrite || repeats;
-    refuse_loss(&s, &outdir, &tag, points, overwrite)?;
-    if repeats {
-        println!("       this run is there already, finished; it is made anew, with the same bits");
-    }
+    refuse_stop(flags.stop_after, points, &s)?;
+    refuse_loss(&s, &outdir, &tag, points, flags.overwrite)?;
     tell_points(&s, points, &programs, dump);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
@@ -284,7 +300,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     let ready = job.first_session(first)?;
     prepare_outputs(&outdir, &files)?;
     let _lock = match schedule {
-        Some(_) => Some(claim(&s, &outdir, &tag, overwrite)?),
+        Some(_) => Some(claim(&s, &outdir, &tag, flags.overwrite)?),
         None => None,
     };
     catch_signals()?;
@@ -359,6 +375,22 @@ fn refuse_points(
         }
     }
     Ok(())
+}
+
+/// A run cannot stop after a step that is behind it.
+fn refuse_stop(after: Option<i64>, points: &[Checkpoint], s: &Settings) -> Result<(), Error> {
+    let behind = |p: &&Checkpoint| {
+        let step = p.meta.step;
+        step < s.steps as u64 && after.is_some_and(|n| (n as u64) < step)
+    };
+    match (after, points.iter().find(behind)) {
+        (Some(n), Some(p)) => usage(format!(
+            "--stop-after {n}: {} is at step {} already",
+            p.path.display(),
+            p.meta.step
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Weights and gradients must not replace a file that the run reads, or one another, or stand under a

@@ -109,7 +109,7 @@ impl Named {
             return Err(fail(format!("{fault}; it was not kept")));
         }
         write_atomic(file, &bytes).map_err(|e| fail(e.to_string()))?;
-        eprintln!("kept in {}", file.display());
+        crate::tell!("kept in {}", file.display());
         Ok(())
     }
 
@@ -137,9 +137,10 @@ impl Named {
     /// A bar on a terminal, one line elsewhere.
     fn progress(&self, url: &str) -> ProgressBar {
         if !std::io::stderr().is_terminal() {
-            eprintln!(
+            crate::tell!(
                 "downloading {} ({} bytes) from {url}",
-                self.name, self.bytes
+                self.name,
+                self.bytes
             );
             return ProgressBar::hidden();
         }

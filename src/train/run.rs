@@ -160,7 +160,7 @@ pub trait Observer {
     fn swallowed(&mut self, step: usize, share: f64);
     /// A file could not be written, and the run goes on.
     fn warned(&mut self, text: &str) {
-        eprintln!("{text}");
+        crate::tell!("{text}");
     }
     /// Whether to stop after this step.
     fn stopped(&self) -> bool;
