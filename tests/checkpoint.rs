@@ -117,6 +117,27 @@ fn replayed_batches_go_on_in_their_row() {
     );
 }
 
+#[test]
+fn one_scheme_that_goes_on_leaves_the_others_in_the_summary() {
+    let dir = fresh("checkpoint-summary");
+    write_config(&dir);
+    let both = [
+        "--schemes",
+        "fp32,mixed",
+        "--outdir",
+        "s",
+        "--stop-after",
+        "5",
+    ];
+    done(&dir, &[&CONFIG[..], &both].concat());
+    done(&dir, &["train", "--resume", "s/checkpoints/mixed"]);
+    let summary = Csv::read(&dir.join("s/summary.csv"));
+    let schemes: Vec<&str> = (0..summary.rows.len())
+        .map(|i| summary.text(i, "scheme"))
+        .collect();
+    assert_eq!(schemes, ["fp32", "mixed"]);
+}
+
 #[cfg(unix)]
 #[test]
 fn signals_leave_a_checkpoint() {

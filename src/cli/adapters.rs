@@ -18,7 +18,7 @@ pub fn adapters(global: &Global) -> Result<i32, Error> {
     }
     all.iter().for_each(print);
     let device = Device::choose(global)?;
-    println!("\nchosen: {}", device.why());
+    println!("\nchosen: {}", device.why().trim_start_matches("chose "));
     println!("default preset there: {}", default_preset(&device).name());
     Ok(0)
 }

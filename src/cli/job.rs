@@ -6,7 +6,7 @@ use crate::config::{Scheme, Settings};
 use crate::error::Error;
 use crate::exec::Executor;
 use crate::models::char_gpt::CharGpt;
-use crate::report::ledger::{SchemeLedger, SummaryRow, write_summary};
+use crate::report::ledger::{SchemeLedger, SummaryRow, other_rows, write_summary};
 use crate::train::checkpoint::Checkpoint;
 use crate::train::checkpoint::keeper::{Keeper, Schedule, restore_ledger, template};
 use crate::train::checkpoint::locate::scheme_folder;
@@ -99,6 +99,12 @@ impl Job<'_> {
     /// Whatever stops it, or a last checkpoint that could not be written.
     pub fn run(mut self, mut ready: Option<Session>) -> Result<i32, Error> {
         let mut rows: Vec<SummaryRow> = Vec::new();
+        // Where one scheme of a run goes on, the others stay in its summary.
+        let own: Vec<&str> = self.s.schemes.iter().map(|s| s.name()).collect();
+        let kept = match self.points.is_empty() {
+            true => vec![],
+            false => other_rows(self.outdir, self.tag, &own),
+        };
         let (mut stopped, mut saved, mut unsaved) = (false, false, None);
         for i in 0..self.s.schemes.len() {
             let ended = self.scheme(i, &mut ready)?;
@@ -106,7 +112,7 @@ impl Job<'_> {
             saved |= ended.saved;
             unsaved = ended.unsaved.or(unsaved);
             rows.push(ended.row);
-            write_summary(self.outdir, self.tag, &rows)?;
+            write_summary(self.outdir, self.tag, &rows, &kept)?;
             if interrupted() {
                 break;
             }

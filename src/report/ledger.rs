@@ -165,11 +165,40 @@ pub fn is_ours(name: &str) -> bool {
     name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
 }
 
-/// Writes `summary{tag}.csv`.
+/// The columns of `summary{tag}.csv`.
+const SUMMARY: [&str; 5] = [
+    "scheme",
+    "step_ms",
+    "peak_mem_gib",
+    "final_val_loss",
+    "numerics",
+];
+
+/// Rows of `summary{tag}.csv` as they are in the file.
+pub type Kept = Vec<[String; SUMMARY.len()]>;
+
+/// The rows that a run's `summary{tag}.csv` has for schemes other than `own`; none where the file is not
+/// one of ours.
+pub fn other_rows(dir: &Path, tag: &str, own: &[&str]) -> Kept {
+    let path = dir.join(format!("summary{tag}.csv"));
+    let small = std::fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() < 1 << 16);
+    let Some(mut file) = small.then(|| csv::Reader::from_path(&path).ok()).flatten() else {
+        return vec![];
+    };
+    if file.headers().ok().is_none_or(|h| h != &SUMMARY[..]) {
+        return vec![];
+    }
+    let rows = file.records().flatten();
+    let rows = rows.map(|r| std::array::from_fn(|i| r.get(i).unwrap_or("").to_string()));
+    rows.filter(|r: &[String; SUMMARY.len()]| !own.contains(&r[0].as_str()))
+        .collect()
+}
+
+/// Writes `summary{tag}.csv`: the rows of this run, and those kept of the same run's other schemes.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_summary(dir: &Path, tag: &str, rows: &[SummaryRow]) -> Result<(), Error> {
+pub fn write_summary(dir: &Path, tag: &str, rows: &[SummaryRow], kept: &Kept) -> Result<(), Error> {
     let rows = rows.iter().map(|r| {
         [
             r.scheme.clone(),
@@ -179,15 +208,6 @@ pub fn write_summary(dir: &Path, tag: &str, rows: &[SummaryRow]) -> Result<(), E
             r.numerics.to_string(),
         ]
     });
-    let bytes = table(
-        [
-            "scheme",
-            "step_ms",
-            "peak_mem_gib",
-            "final_val_loss",
-            "numerics",
-        ],
-        rows,
-    )?;
+    let bytes = table(SUMMARY, kept.iter().cloned().chain(rows))?;
     write_atomic(&dir.join(format!("summary{tag}.csv")), &bytes)
 }
