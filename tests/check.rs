@@ -283,7 +283,12 @@ fn the_command_gives_the_digests_of_training() {
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     let known = ["f0e3bc7f61ba79a2", "e3783b7932ec3754", "38bdef72332d57cf"];
     assert_eq!(last_digests(&text), known, "{text}");
-    assert_eq!(text.lines().last(), Some("equal: every bit"), "{text}");
+    let last = text.lines().last();
+    assert_eq!(
+        last,
+        Some("equal: every bit, after steps 1 to 60"),
+        "{text}"
+    );
 }
 
 const BASE: &str = "check --on cpu --preset tiny --batch 2 --schemes fp32,mixed --steps 6";
@@ -308,6 +313,17 @@ fn certificates_carry_a_run() {
         );
         assert!(stdout(&o).contains("equal: every bit"));
     }
+    // Digests tensor by tensor that do not fit that of the whole.
+    edit(&dir, "c.json", "bad.json", |c| {
+        c["runs"][1]["by_tensor"][1]["digests"][4] = "0123456789abcdef".into();
+    });
+    let o = run(&dir, "check --on cpu --against bad.json --schemes mixed");
+    let text = stdout(&o);
+    assert_eq!(o.status.code(), Some(1), "{text}{}", stderr(&o));
+    assert!(
+        text.contains("those of 1 of 45 tensors differ; the first: pos.weight.m"),
+        "{text}"
+    );
     // A run that goes another way from step 3 on.
     edit(&dir, "c.json", "bad.json", |c| {
         let digests = c["runs"][0]["digests"].as_array_mut().expect("a list");
@@ -334,6 +350,50 @@ fn certificates_carry_a_run() {
     assert!(text.ends_with("different\n"), "{text}");
 }
 
+#[test]
+fn the_steps_compared_are_told() {
+    let dir = fresh("check-steps");
+    let base = "check --on cpu --preset tiny --batch 2 --schemes fp32 --steps 6";
+    let o = run(
+        &dir,
+        &format!("{base} --every 4 --tensors-every 5 --record c.json"),
+    );
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let o = run(&dir, "check --on cpu --against c.json");
+    let text = stdout(&o);
+    assert!(
+        text.ends_with("equal: every bit, after steps 4 to 6\n"),
+        "{text}"
+    );
+    let short = "check --on cpu --against c.json --steps 3";
+    refuses(&dir, short, "no digest of fp32 from step 1 to 3", "short");
+    edit(&dir, "c.json", "gap.json", |c| {
+        let digests = c["runs"][0]["digests"].as_array_mut().expect("a list");
+        digests.remove(1);
+    });
+    refuses(
+        &dir,
+        "check --on cpu --against gap.json",
+        "gap in its digests at step 5",
+        "gap",
+    );
+    // A run's inputs are not written over.
+    let text = "to be or not to be. ".repeat(200);
+    std::fs::write(dir.join("a.txt"), &text).expect("written");
+    std::fs::write(dir.join("c.toml"), "[train]\nbatch = 2\n").expect("written");
+    for flags in [
+        "--data a.txt --record a.txt",
+        "--config c.toml --record ../check-steps/c.toml",
+    ] {
+        let args = format!("check --on cpu --steps 1 {flags}");
+        refuses(&dir, &args, "this run reads it", flags);
+    }
+    assert_eq!(
+        std::fs::read(dir.join("a.txt")).expect("there"),
+        text.as_bytes()
+    );
+}
+
 fn edit(dir: &Path, from: &str, to: &str, f: impl FnOnce(&mut serde_json::Value)) {
     let bytes = std::fs::read(dir.join(from)).expect("a certificate");
     let mut c = serde_json::from_slice(&bytes).expect("JSON");
@@ -348,7 +408,7 @@ fn certificates_that_do_not_fit_are_refused_with_what_differs() {
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     std::fs::write(dir.join("other.txt"), "to be or not to be. ".repeat(200)).expect("written");
     type Edit = fn(&mut serde_json::Value);
-    let edits: [(&str, Edit, &str); 8] = [
+    let edits: &[(&str, Edit, &str)] = &[
         (
             "version",
             |c| c["version"] = "0.0.7".into(),
@@ -385,8 +445,48 @@ fn certificates_that_do_not_fit_are_refused_with_what_differs() {
             |c| c["runs"][0]["digests"] = serde_json::json!([]),
             "not whole",
         ),
+        (
+            "gap",
+            |c| drop(c["runs"][0]["digests"].as_array_mut().map(|d| d.remove(3))),
+            "gap in its digests at step 4",
+        ),
+        (
+            "part",
+            |c| c["runs"][0]["by_tensor"][0]["digests"][2] = "0123".into(),
+            "e.json: its digest of step 6 is not 16 hex digits; record it anew",
+        ),
+        (
+            "twice",
+            |c| c["runs"][1] = c["runs"][0].clone(),
+            "lists fp32 twice",
+        ),
+        (
+            "passport",
+            |c| c["passports"][0]["portable"] = false.into(),
+            "is not portable",
+        ),
+        (
+            "escape",
+            |c| c["version"] = "\u{1b}[2J".into(),
+            "made by isobit \\u{1b}[2J,",
+        ),
     ];
-    for (name, f, what) in edits {
+    for digest in [
+        "zzzz",
+        "",
+        "0123456789abcdef0",
+        "0123456789ABCDEF",
+        "+123456789abcdef",
+    ] {
+        edit(&dir, "c.json", "e.json", |c| {
+            c["runs"][1]["digests"][2][1] = digest.into();
+        });
+        let what = "e.json: its digest of step 3 is not 16 hex digits; record it anew";
+        refuses(&dir, "check --on cpu --against e.json", what, digest);
+        let replay = "replay --against e.json --run none --from 1 --steps 1";
+        refuses(&dir, replay, what, digest);
+    }
+    for &(name, f, what) in edits {
         edit(&dir, "c.json", "e.json", f);
         refuses(&dir, "check --on cpu --against e.json", what, name);
     }
@@ -474,10 +574,14 @@ fn a_window_is_replayed_from_a_checkpoint() {
         assert!(ended.contains(last), "{last}: {ended}");
     }
     let replay = "replay --on cpu:1,cpu:2 --against c.json --run out";
-    for window in ["--from 4 --steps 8", "--from 8 --steps 1 --schemes bf16"] {
+    for (window, steps) in [
+        ("--from 4 --steps 8", "steps 5 to 12"),
+        ("--from 8 --steps 1 --schemes bf16", "step 9"),
+    ] {
         let o = run(&dir, &format!("{replay} {window}"));
         assert_eq!(o.status.code(), Some(0), "{}{}", stdout(&o), stderr(&o));
-        assert!(stdout(&o).ends_with("equal: every bit\n"), "{}", stdout(&o));
+        let ends = format!("equal: every bit, after {steps}\n");
+        assert!(stdout(&o).ends_with(&ends), "{}", stdout(&o));
     }
     // A certificate that says otherwise within the window, and before it.
     edit(&dir, "c.json", "bad.json", |c| {

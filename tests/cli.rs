@@ -23,6 +23,8 @@ fn refused(dir: &Path, args: &[&str], says: &[&str]) {
     let text = stderr(&o);
     assert_eq!(o.status.code(), Some(2), "{args:?}: {text}\n{}", stdout(&o));
     assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+    let steers = text.trim_end().chars().any(char::is_control);
+    assert!(!steers, "{args:?}: {text:?} has control characters");
     assert!(
         !text.contains("panicked") && !text.contains("internal fault"),
         "{args:?}: {text}"
@@ -194,6 +196,25 @@ fn bad_files() {
         &with(&["--data", "rose.txt", "--save", "rose.txt"]),
         &["rose.txt", "reads it"],
     );
+    for (outdir, save) in [
+        ("new", "new/env.json"),
+        ("new", "./folder/../new/summary.csv"),
+        ("folder/../new", "new/curve_fp32.csv"),
+        ("x/../new", "y/../new/steps_fp32.csv"),
+        ("new", "new/checkpoints/w.safetensors"),
+    ] {
+        let args = with(&["--outdir", outdir, "--save", save]);
+        r(&args, &[save, "a run's own files are there"]);
+    }
+    #[cfg(unix)]
+    {
+        let made = std::process::Command::new("mkfifo")
+            .arg(dir.join("pipe"))
+            .status();
+        assert!(made.expect("mkfifo").success());
+        r(&["--data", "pipe"], &["pipe", "no regular file"]);
+        r(&["--data", "/dev/zero"], &["/dev/zero", "no regular file"]);
+    }
     r(&["--config", "folder"], &["folder"]);
     r(
         &["--outdir", "folder/ok", "--save", "no/such/file"],
@@ -252,6 +273,17 @@ fn bad_configs() {
         "precision = \"fp32\"",
         "precision = \"fp7\"",
         &["fp7", "fp32"],
+    );
+    r(
+        "precision = \"fp32\"",
+        "precision = \"\\u001b[2J\"",
+        &["\\u{1b}[2J"],
+    );
+    #[cfg(unix)]
+    r(
+        "val_offsets = \"val_offsets.csv\"",
+        "val_offsets = \"/dev/zero\"",
+        &["/dev/zero", "no regular file"],
     );
     r("betas = [0.9, 0.95]", "betas = [0.9, 1.0]", &["betas[1]"]);
     r("eps = 1e-8", "eps = -1.0", &["eps"]);

@@ -106,6 +106,15 @@ fn what_cannot_be_written_is_refused_and_told() {
     refused("--onnx a.x --safetensors ./a.x", "two files");
     let own = "run/checkpoints/fp32/step-00000040.safetensors";
     refused(&format!("--safetensors {own}"), "the checkpoint itself");
+    refused("--onnx run/../a.x --safetensors a.x", "two files");
+    for own in [
+        "run/checkpoints/fp32/m.onnx",
+        "run/checkpoints/m.onnx",
+        "run/../run/checkpoints/fp32/best.safetensors",
+        "run/env.json",
+    ] {
+        refused(&format!("--onnx {own}"), "a run's own files are there");
+    }
     // Weights that fp16 cannot hold.
     let model = CharGpt {
         vocab: 2,

@@ -2,6 +2,7 @@
 
 use super::Global;
 use super::device::Device;
+use super::outputs::{Outputs, among_checkpoints, whole};
 use super::terminal::{catch_signals, interrupted};
 use super::train::TrainArgs;
 use crate::config::{Preset, Settings};
@@ -9,7 +10,7 @@ use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::exec::cpu::{Cpu, free_memory};
 use crate::numerics::certificate::{Certificate, SchemeRun};
-use crate::numerics::check::{self, Divergence, Entry, Extent, Watcher};
+use crate::numerics::check::{self, Divergence, Entry, Extent, TensorDigests, Watcher};
 use crate::numerics::course::{Course, Snapshot};
 use crate::numerics::diverge::Finding;
 use crate::numerics::passport::Passport;
@@ -153,6 +154,13 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
     let s = args.settings(global, certificate.as_ref())?;
     let steps = args.steps(&s, certificate.as_ref())?;
     if let Some(path) = &args.record {
+        Outputs::new(&s, &args.config).claim(path)?;
+        if among_checkpoints(&whole(path)) {
+            return usage(format!(
+                "cannot write {}: a run's own files are there; take a place outside its `checkpoints`",
+                path.display()
+            ));
+        }
         files::check_writable(path)?;
     }
     let devices = match (&args.on, &certificate) {
@@ -199,6 +207,7 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
         runs: vec![],
         equal: true,
         stopped: false,
+        compared: vec![],
     };
     let mut batches = String::new();
     for &scheme in &s.schemes {
@@ -217,15 +226,8 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
             return Ok(130);
         }
     }
+    println!("\n{}", all.verdict());
     let (equal, runs) = (all.equal, all.runs);
-    println!(
-        "\n{}",
-        if equal {
-            "equal: every bit"
-        } else {
-            "different"
-        }
-    );
     if let (Some(path), true) = (&args.record, equal) {
         let c = Certificate::new(&s, &data, &weights, batches, steps, passports, runs);
         let mut bytes =
@@ -271,9 +273,38 @@ pub(super) struct Comparison<'a> {
     pub equal: bool,
     /// Whether a person stopped it.
     pub stopped: bool,
+    /// Each scheme, and the steps after which it was compared.
+    pub compared: Vec<(&'static str, Vec<usize>)>,
+}
+
+/// Steps in words.
+fn in_words(steps: &[usize]) -> String {
+    match steps {
+        [] => "no step".into(),
+        [one] => format!("step {one}"),
+        [first, .., last] if last - first + 1 == steps.len() => format!("steps {first} to {last}"),
+        [first, .., last] => format!("{} steps from {first} to {last}", steps.len()),
+    }
 }
 
 impl Comparison<'_> {
+    /// What came out, and after which steps it was looked at.
+    pub fn verdict(&self) -> String {
+        if !self.equal {
+            return "different".into();
+        }
+        let each = self.compared.iter().map(|(_, steps)| in_words(steps));
+        let mut at: Vec<String> = each.collect();
+        at.dedup();
+        if at.len() > 1 {
+            let each = self.compared.iter();
+            at = each
+                .map(|(scheme, steps)| format!("{} of {scheme}", in_words(steps)))
+                .collect();
+        }
+        format!("equal: every bit, after {}", at.join(", "))
+    }
+
     /// Compares one scheme's steps, from a snapshot on or from the first, and tells of a difference.
     ///
     /// # Errors
@@ -284,7 +315,16 @@ impl Comparison<'_> {
         let first = start.map_or(1, |s| s.at + 1);
         let mut view = Table::new(course.scheme.name(), &labels, first, self.extent.steps);
         let expected = |step: usize| recorded.and_then(|r| r.digest(step));
-        let (entries, extent) = (self.entries, self.extent);
+        let (entries, mut extent) = (self.entries, self.extent);
+        if let Some(r) = recorded {
+            if r.recorded_within(first, extent.steps).is_empty() {
+                return usage(format!(
+                    "the certificate has no digest of {} from step {first} to {}: take more --steps",
+                    r.scheme, extent.steps
+                ));
+            }
+            extent.tensors = r.recorded_from(1).unwrap_or(extent.steps);
+        }
         let outcome = check::check(course, entries, extent, start, &expected, &mut view);
         view.finish();
         let outcome = outcome?;
@@ -295,7 +335,14 @@ impl Comparison<'_> {
         } else if let (Some(found), Some(r)) = (outcome.unexpected, recorded) {
             self.equal = false;
             self.narrow(course, r, start, found)?;
+        } else if let Some(r) = recorded {
+            self.equal &= outcome.tensors.iter().all(|t| same_tensors(r, t));
         }
+        let compared = match recorded {
+            Some(r) => r.recorded_within(first, outcome.steps),
+            None => outcome.digests.iter().map(|d| d.0).collect(),
+        };
+        self.compared.push((course.scheme.name(), compared));
         if self.certificate.is_none() {
             self.runs.push(SchemeRun::new(course, &outcome));
         }
@@ -343,6 +390,19 @@ impl Comparison<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the digests tensor by tensor are the certificate's, where it has them; tells of a difference.
+fn same_tensors(r: &SchemeRun, (step, digests): &TensorDigests) -> bool {
+    let names = r.differing(*step, digests).unwrap_or_default();
+    if let Some(first) = names.first() {
+        println!(
+            "at step {step}, the digest of the whole is the certificate's, but those of {} of {} tensors differ; the first: {first}",
+            names.len(),
+            r.tensors.len()
+        );
+    }
+    names.is_empty()
 }
 
 fn tell(finding: &Finding) {

@@ -1,9 +1,11 @@
 //! `isobit export`.
 
+use super::outputs::{among_checkpoints, of_run, whole};
 use crate::error::{Error, usage};
 use crate::infer::export::{Kind, Losses, convert, safetensors};
 use crate::infer::onnx;
 use crate::report::files::{check_writable, write_atomic};
+use crate::train::checkpoint::locate::FOLDER;
 use crate::train::checkpoint::{Checkpoint, Which, locate};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -120,26 +122,26 @@ fn tell(kind: Kind, l: &Losses) {
     }
 }
 
-/// The files must not replace the checkpoint or one another.
+/// The files must not replace the checkpoint or one another, nor lie among a run's own files.
 fn refuse_collisions(checkpoint: &Path, targets: &[&Path]) -> Result<(), Error> {
+    let own = whole(checkpoint);
+    let run = own
+        .ancestors()
+        .find(|d| d.file_name().is_some_and(|n| n == FOLDER))
+        .and_then(Path::parent);
     for (i, path) in targets.iter().enumerate() {
         check_writable(path)?;
-        let same = |other: &Path| {
-            let whole = |p: &Path| p.canonicalize().or_else(|_| std::path::absolute(p)).ok();
-            path == &other || (whole(path).is_some() && whole(path) == whole(other))
+        let here = whole(path);
+        let why = if here == own {
+            "it is the checkpoint itself"
+        } else if targets[..i].iter().any(|t| whole(t) == here) {
+            "two files would have this name"
+        } else if run.is_some_and(|d| of_run(&here, d)) || among_checkpoints(&here) {
+            "a run's own files are there; take a place outside its `checkpoints`"
+        } else {
+            continue;
         };
-        if same(checkpoint) {
-            return usage(format!(
-                "cannot write {}: it is the checkpoint itself",
-                path.display()
-            ));
-        }
-        if targets[..i].iter().any(|t| same(t)) {
-            return usage(format!(
-                "cannot write {}: two files would have this name",
-                path.display()
-            ));
-        }
+        return usage(format!("cannot write {}: {why}", path.display()));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod export;
 pub mod inspect;
 pub mod job;
+pub mod outputs;
 pub mod probe;
 pub mod replay;
 pub mod sample;
@@ -184,7 +185,7 @@ fn report_usage(e: &clap::Error) -> i32 {
                 .filter(|l| !l.is_empty())
                 .collect::<Vec<_>>()
                 .join(" ");
-            crate::tell!("{line} (see `isobit --help`)");
+            crate::tell!("{} (see `isobit --help`)", plain(&line));
             FAILED
         }
     }
@@ -211,8 +212,21 @@ fn end_quietly_without_a_reader() {
 }
 
 fn fail(e: &Error) -> i32 {
-    crate::tell!("error: {}", e.to_string().replace('\n', " "));
+    crate::tell!("error: {}", plain(&e.to_string().replace('\n', " ")));
     FAILED
+}
+
+/// Text that may come from a file, with its control characters as escapes: a file must not steer the
+/// terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_unicode()),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 impl Global {
@@ -261,6 +275,12 @@ mod tests {
         );
         assert_eq!(with("--help"), words("--help"));
         assert_eq!(with("--backend"), words("--backend train"));
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let text = plain("a\u{1b}[2J\r\u{9b}é");
+        assert_eq!(text, "a\\u{1b}[2J\\u{d}\\u{9b}é");
     }
 
     #[test]

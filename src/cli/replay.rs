@@ -97,6 +97,7 @@ pub fn replay(global: &Global, args: &ReplayArgs) -> Result<i32, Error> {
         runs: vec![],
         equal: true,
         stopped: false,
+        compared: vec![],
     };
     for (point, &scheme) in points.iter().zip(&schemes) {
         let weights = point.weights();
@@ -113,14 +114,7 @@ pub fn replay(global: &Global, args: &ReplayArgs) -> Result<i32, Error> {
             return Ok(130);
         }
     }
-    println!(
-        "\n{}",
-        if all.equal {
-            "equal: every bit"
-        } else {
-            "different"
-        }
-    );
+    println!("\n{}", all.verdict());
     Ok(if all.equal { 0 } else { 1 })
 }
 

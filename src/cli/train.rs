@@ -5,6 +5,7 @@ use super::adapters::default_preset;
 use super::checkpoints::{CheckpointArgs, claim, finished, refuse_loss};
 use super::device::Device;
 use super::job::Job;
+use super::outputs::{Outputs, among_checkpoints, of_run, whole};
 use super::terminal::{
     catch_signals, introduce, introduce_device, introduce_numerics, tell_points,
 };
@@ -15,7 +16,6 @@ use crate::exec::cpu::free_memory;
 use crate::models::char_gpt::CharGpt;
 use crate::report::{env, files};
 use crate::train::checkpoint::keeper::weights_sha256;
-use crate::train::checkpoint::locate::FOLDER;
 use crate::train::checkpoint::resume::Resumed;
 use crate::train::checkpoint::{Checkpoint, plain_tag};
 use crate::train::progress::Progress;
@@ -274,12 +274,12 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     refuse_points(&extras, points, &s, &data)?;
     refuse_stop(flags.stop_after, points, &s)?;
     refuse_loss(&s, &outdir, &tag, points, flags.overwrite)?;
+    refuse_collisions(&s, args, points, &outdir, &files)?;
     tell_points(&s, points, &programs, dump);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
         return Ok(0);
     }
-    refuse_collisions(&s, args, &outdir, &files)?;
     let stop_after = flags.stop_after.map(|n| n as usize);
     let job = Job {
         s: &s,
@@ -398,50 +398,23 @@ fn refuse_stop(after: Option<i64>, points: &[Checkpoint], s: &Settings) -> Resul
 fn refuse_collisions(
     s: &Settings,
     args: &TrainArgs,
+    points: &[Checkpoint],
     outdir: &Path,
     files: &[Extras],
 ) -> Result<(), Error> {
-    let whole = |p: &Path| {
-        let parent = p
-            .parent()
-            .filter(|d| !d.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let folder = parent
-            .canonicalize()
-            .unwrap_or_else(|_| parent.to_path_buf());
-        folder.join(p.file_name().unwrap_or_default())
-    };
-    let inputs = [
-        &s.init,
-        &s.text,
-        &s.train_offsets,
-        &s.val_offsets,
-        &args.config,
-        &args.checkpoints.resume,
-    ];
-    let inputs: Vec<PathBuf> = inputs
-        .into_iter()
-        .flatten()
-        .filter_map(|p| p.canonicalize().ok())
-        .collect();
-    let program = std::env::current_exe().and_then(|p| p.canonicalize()).ok();
-    let mut seen: Vec<PathBuf> = Vec::new();
+    let named = [&args.config, &args.checkpoints.resume];
+    let points = points.iter().map(|p| &p.path);
+    let mut outputs = Outputs::new(s, named.into_iter().flatten().chain(points));
+    let outdir = whole(outdir);
     for path in files.iter().flat_map(Extras::paths) {
+        outputs.claim(path)?;
         let here = whole(path);
-        let ending = here.extension().and_then(|e| e.to_str()).unwrap_or("");
-        let ledgers = here.starts_with(whole(outdir)) && ["csv", "json"].contains(&ending)
-            || here.starts_with(whole(outdir).join(FOLDER));
-        let why = if inputs.contains(&here) || program.as_ref() == Some(&here) {
-            "this run reads it"
-        } else if seen.contains(&here) {
-            "two files would have this name"
-        } else if ledgers || here == whole(outdir) {
-            "the run's own files are there; take a name that ends in .safetensors"
-        } else {
-            seen.push(here);
-            continue;
-        };
-        return usage(format!("cannot write {}: {why}", path.display()));
+        if here == outdir || of_run(&here, &outdir) || among_checkpoints(&here) {
+            return usage(format!(
+                "cannot write {}: a run's own files are there; take a name that ends in .safetensors, outside `checkpoints`",
+                path.display()
+            ));
+        }
     }
     Ok(())
 }
@@ -449,7 +422,8 @@ fn refuse_collisions(
 fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
     // Files inside the output folder wait for the folder; others are checked before anything is made.
     let wanted = files.iter().flat_map(Extras::paths);
-    let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| p.starts_with(outdir));
+    let there = whole(outdir);
+    let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| whole(p).starts_with(&there));
     outside
         .into_iter()
         .try_for_each(|p| files::check_writable(p))?;

@@ -33,6 +33,8 @@ pub enum DataError {
     Missing { path: PathBuf },
     #[error("{}: is a directory, expected a file; give the path of a file in it", path.display())]
     Directory { path: PathBuf },
+    #[error("{}: is no regular file but a device or pipe; give the path of a file on disk", path.display())]
+    NotRegular { path: PathBuf },
     #[error("{}: cannot be read ({source}); check the file and its permissions", path.display())]
     Unreadable {
         path: PathBuf,
@@ -141,7 +143,7 @@ impl Text {
     /// Reads a text from a file in UTF-8.
     ///
     /// # Errors
-    /// `Missing`, `Directory`, `Unreadable`, `TooLarge`, `NotUtf8`, and those of
+    /// `Missing`, `Directory`, `NotRegular`, `Unreadable`, `TooLarge`, `NotUtf8`, and those of
     /// `from_str`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
@@ -261,8 +263,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes of a file of at most `limit` bytes; no more than that is read, so
-/// that a pipe or a device cannot fill the memory.
+/// The bytes of a file of at most `limit` bytes; no more than that is read, even
+/// if the file grows meanwhile.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, DataError> {
     let file = open(path)?;
     let mut bytes = Vec::new();
@@ -280,16 +282,23 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, DataError> {
     Ok(bytes)
 }
 
+/// Opens a regular file; a device or pipe may have no end.
 fn open(path: &Path) -> Result<File, DataError> {
     let path_buf = || path.to_path_buf();
-    if path.is_dir() {
-        return Err(DataError::Directory { path: path_buf() });
-    }
-    File::open(path).map_err(|source| match source.kind() {
+    let failed = |source: std::io::Error| match source.kind() {
         ErrorKind::NotFound => DataError::Missing { path: path_buf() },
         _ => DataError::Unreadable {
             path: path_buf(),
             source,
         },
-    })
+    };
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    if meta.is_dir() {
+        return Err(DataError::Directory { path: path_buf() });
+    }
+    // Before it is opened: to open a pipe waits for a writer.
+    if !meta.is_file() {
+        return Err(DataError::NotRegular { path: path_buf() });
+    }
+    File::open(path).map_err(failed)
 }

@@ -91,6 +91,11 @@ fn hex(d: u64) -> String {
     format!("{d:016x}")
 }
 
+/// Whether a text is what [`hex`] gives.
+fn is_digest(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Settings without the files, whose contents count and not their places.
 fn without_files(s: &Settings) -> Settings {
     Settings {
@@ -116,6 +121,57 @@ impl SchemeRun {
             tensors: course.tensors(),
             by_tensor: at.collect(),
         }
+    }
+
+    /// Refuses digests that are none, and gaps in the steps. The steps of the digests tensor by tensor
+    /// are the multiples of one number and the last step; digests of the whole are there too, and at
+    /// the multiples of another number. That number is the first step which is not among the former.
+    fn sound(&self, last: usize) -> Result<(), String> {
+        let whole = self.digests.iter().map(|d| (d.0, &d.1));
+        let parts = self.by_tensor.iter();
+        let parts = parts.flat_map(|a| a.digests.iter().map(|d| (a.step, d)));
+        if let Some((step, _)) = whole.chain(parts).find(|(_, d)| !is_digest(d)) {
+            return Err(format!(
+                "its digest of step {step} is not 16 hex digits; record it anew"
+            ));
+        }
+        let tensors = self.by_tensor.first().map_or(0, |a| a.step);
+        let rare = |step: usize| step == last || step.is_multiple_of(tensors);
+        let mut others = self.digests.iter().map(|d| d.0);
+        let every = others.find(|&s| !rare(s)).unwrap_or(last);
+        if tensors == 0 || every == 0 {
+            return Err(format!("its run of {} is not whole", self.scheme));
+        }
+        let next = |at: usize, by: usize| (at / by + 1).saturating_mul(by).min(last);
+        let gap = |steps: &mut dyn Iterator<Item = usize>, by: [usize; 2]| {
+            let mut at = 0;
+            for step in steps {
+                let due = next(at, by[0]).min(next(at, by[1]));
+                if at == last || step != due {
+                    return Some(due.min(step));
+                }
+                at = step;
+            }
+            (at != last).then_some(last)
+        };
+        let found = gap(&mut self.digests.iter().map(|d| d.0), [every, tensors]);
+        let found = found.or_else(|| {
+            let mut steps = self.by_tensor.iter().map(|a| a.step);
+            gap(&mut steps, [tensors, last])
+        });
+        match found {
+            None => Ok(()),
+            Some(step) => Err(format!(
+                "its run of {} has a gap in its digests at step {step}; record it anew",
+                self.scheme
+            )),
+        }
+    }
+
+    /// The steps from `first` to `last` with digests.
+    pub fn recorded_within(&self, first: usize, last: usize) -> Vec<usize> {
+        let steps = self.digests.iter().map(|d| d.0);
+        steps.filter(|s| (first..=last).contains(s)).collect()
     }
 
     /// The digest after a step, where it is recorded.
@@ -236,8 +292,22 @@ impl Certificate {
             if !listed || entries > MOST || !ascending || !whole {
                 return Err(format!("its run of {} is not whole", r.scheme));
             }
+            r.sound(self.steps)?;
         }
-        Ok(())
+        for (i, r) in self.runs.iter().enumerate() {
+            if self.runs[..i].iter().any(|o| o.scheme == r.scheme) {
+                return Err(format!("it lists {} twice; record it anew", r.scheme));
+            }
+        }
+        // A fast run may be recorded on any device.
+        let failed = self.passports.iter().find(|p| !p.portable);
+        match failed.filter(|_| self.numerics == Numerics::Portable) {
+            Some(p) => Err(format!(
+                "it was recorded on {}, which its passport says is not portable; record it anew on another device",
+                p.device.name
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Fails unless settings are the certificate's, files aside.

@@ -33,7 +33,7 @@ impl Offsets {
     /// a part of `part_len` characters.
     ///
     /// # Errors
-    /// `Missing`, `Directory`, `Unreadable`, and `Offsets` with the line for a
+    /// `Missing`, `Directory`, `NotRegular`, `Unreadable`, `TooLarge`, and `Offsets` with the line for a
     /// header, a count, a number or an offset that does not fit.
     pub fn load(
         path: impl AsRef<Path>,
@@ -43,7 +43,7 @@ impl Offsets {
     ) -> Result<Self, DataError> {
         let path = path.as_ref();
         let file = open(path)?;
-        // A device or pipe without end must not fill the memory.
+        // `open` takes no device or pipe; a table may still be too long.
         let length = file.metadata().map_or(0, |m| m.len());
         if length > MAX_BYTES {
             return Err(DataError::TooLarge {
