@@ -185,7 +185,7 @@ pub fn other_rows(dir: &Path, tag: &str, own: &[&str]) -> Kept {
     let Some(mut file) = small.then(|| csv::Reader::from_path(&path).ok()).flatten() else {
         return vec![];
     };
-    if file.headers().ok().is_none_or(|h| h != &SUMMARY[..]) {
+    if file.headers().ok().is_none_or(|h| *h != SUMMARY[..]) {
         return vec![];
     }
     let rows = file.records().flatten();
