@@ -5,6 +5,7 @@
 //! position 0, as it does in [`super::attention`] over the whole sequence: the bits are the same.
 
 use super::attention::{Dims, Head, forward, params, scatter};
+use super::packed::pitch;
 use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, update, write};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -40,12 +41,7 @@ pub fn attention_params(r: usize, t: usize, heads: usize, width: usize) -> Param
 
 /// The first rows of a buffer, widened.
 fn first_rows<'a>(v: &View<'a>, rows: usize) -> Cow<'a, [f32]> {
-    let row = if v.dtype.packed() {
-        v.row.div_ceil(2)
-    } else {
-        v.row
-    };
-    let words = &v.words[..rows * row];
+    let words = &v.words[..rows * pitch(v.dtype, v.row)];
     View { words, ..*v }.widened()
 }
 

@@ -4,6 +4,7 @@
 
 use super::cpu_gemm::{Epilogue, Gemm, Operand, Target, gemm as fold, gemm_then};
 use super::order::{GEMM_CHUNK, GEMM_CHUNK_MAX_OUTPUTS};
+use super::packed::pitch;
 use super::pointwise::{Bound, store};
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::DType;
@@ -83,7 +84,7 @@ fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     };
     if let Some(bound) = Bound::new(p, true, reads) {
         let out = &mut writes[0];
-        let pitch = if out.dtype.packed() { n.div_ceil(2) } else { n };
+        let pitch = pitch(out.dtype, n);
         for (z, words) in out.words.chunks_exact_mut(m * pitch).enumerate() {
             let (a, b) = of(z);
             if g.single_row() {
@@ -144,7 +145,7 @@ fn gemm_tree(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let out = &mut writes[0];
     let (dtype, row) = (out.dtype, out.row.max(1));
     let rows = (BLOCK / row).max(1);
-    let pitch = if dtype.packed() { row.div_ceil(2) } else { row };
+    let pitch = pitch(dtype, row);
     let blocks = out.words.par_chunks_mut(rows * pitch).enumerate();
     blocks.for_each(|(b, words)| store(dtype, row, words, |out| sums(b * rows * row, out)));
 }

@@ -34,6 +34,11 @@ crate::multiversion! {
     }
 }
 
+/// Words of a row of `row` elements.
+pub fn pitch(dtype: DType, row: usize) -> usize {
+    if dtype.packed() { row.div_ceil(2) } else { row }
+}
+
 /// Widens rows of `row` elements, each padded to whole words.
 pub fn widened(dtype: DType, row: usize, words: &[u32]) -> Vec<f32> {
     let (row, pitch) = (row.max(1), row.div_ceil(2).max(1));

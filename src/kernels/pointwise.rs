@@ -6,7 +6,7 @@
 
 use super::lanes::{max2, min2};
 use super::math;
-use super::packed::pack;
+use super::packed::{pack, pitch};
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
@@ -186,7 +186,7 @@ fn pointwise(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     };
     let (dtype, row) = (out.dtype, out.row);
     let words = if dtype.packed() {
-        task / row * row.div_ceil(2)
+        task / row * pitch(dtype, row)
     } else {
         task
     };

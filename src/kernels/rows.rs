@@ -3,6 +3,7 @@
 
 use super::lanes::{max, sum};
 use super::math::{div, exp, ftz, log, rsqrt};
+use super::packed::pitch;
 use super::pointwise::{Bound, store};
 use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, write};
 use rayon::prelude::*;
@@ -198,15 +199,6 @@ crate::multiversion! {
     }
 }
 
-/// Words of a row of a buffer.
-fn pitch(out: &ViewMut) -> usize {
-    if out.dtype.packed() {
-        out.row.div_ceil(2)
-    } else {
-        out.row
-    }
-}
-
 /// Sends some rows, `first` the number of their first element, through a hosted epilogue.
 fn end(bound: &Option<Bound>, first: usize, rows: &mut [f32]) {
     if let Some(bound) = bound {
@@ -222,7 +214,7 @@ fn norm_fwd(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
         unreachable!("norm_fwd writes three buffers")
     };
     let t = rows_per_task(c);
-    let (words, dtype) = (t * pitch(y), y.dtype);
+    let (words, dtype) = (t * pitch(y.dtype, y.row), y.dtype);
     (
         x.par_chunks(t * c),
         y.words.par_chunks_mut(words),
@@ -262,7 +254,7 @@ fn norm_dx(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let bound = Bound::new(p, true, reads);
     let t = rows_per_task(c);
     let dx = &mut writes[0];
-    let (words, dtype) = (t * pitch(dx), dx.dtype);
+    let (words, dtype) = (t * pitch(dx.dtype, dx.row), dx.dtype);
     (
         x.f32().par_chunks(t * c),
         mean.f32().par_chunks(t),
