@@ -20,6 +20,7 @@ pub mod pointwise;
 pub mod reduce;
 pub mod rng;
 pub mod rows;
+pub mod scratch;
 pub mod simd;
 
 use crate::dtype::DType;
