@@ -75,6 +75,14 @@ impl Device {
         }
     }
 
+    /// Its limits; none on the CPU.
+    pub fn limits(&self) -> Option<adapter::Limits> {
+        match &self.choice {
+            Choice::Cpu { .. } => None,
+            Choice::Gpu { found, .. } => Some(found.limits),
+        }
+    }
+
     /// Whether it is a GPU of its own silicon.
     pub fn is_real_gpu(&self) -> bool {
         matches!(&self.choice, Choice::Gpu { found, .. } if !found.software)
