@@ -83,7 +83,8 @@ fn fp8_values_are_those_of_the_specification() {
 /// The nearest code by search over all finite values in f64, ties to the even code; past the largest, the
 /// largest.
 fn nearest(x: f32, values: &[(u8, f64)]) -> u8 {
-    let a = (x as f64).abs();
+    // Far beyond the largest, f64 would not tell the distances apart.
+    let a = (x as f64).abs().min(values[values.len() - 1].1);
     let mut best = values[0];
     for &(c, v) in values {
         let (new, old) = ((v - a).abs(), (best.1 - a).abs());
