@@ -30,6 +30,7 @@ fn room() -> Room {
         shared: true,
         rotation: 1 << 20,
         int8_in_f32: true,
+        granule: 1,
     }
 }
 

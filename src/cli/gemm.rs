@@ -9,7 +9,7 @@ use crate::exec::{Numerics, cpu::free_memory};
 use crate::measure::format::Format;
 use crate::measure::plans::Plans;
 use crate::measure::size::{Load, Room, auto};
-use crate::measure::{Engine, Order, Row, Watch, measure, rate, table};
+use crate::measure::{Engine, Order, Row, Watch, measure, plot, rate, table};
 use crate::report::files;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -83,82 +83,160 @@ pub fn gemm(global: &Global, args: &GemmArgs) -> Result<i32, Error> {
         text => Some(extent(text)?),
     };
     let plot = picture(&args.out)?;
-    let device = Device::choose(global)?;
-    let numerics = global.numerics.unwrap_or_default();
-    let room = room(&device)?;
-    if let Some(n) = n {
-        room.check(n, &formats)?;
-    }
-    let parents = folders(&args.out)?;
-    device.admit(numerics)?;
-    catch_signals()?;
-    println!("device: {}", super::plain(device.why()));
-    let open = |grade: Numerics| device.open(grade);
-    let engine = || Plans::new(&open, numerics, room.clone());
-    let done = run(&engine, n, formats, (warmup, steps), args, &plot);
-    parents.undo();
-    done
-}
-
-/// Chooses the size, measures, writes.
-fn run<E: Engine>(
-    engine: &dyn Fn() -> Result<E, Error>,
-    n: Option<usize>,
-    formats: Vec<Format>,
-    (warmup, steps): (usize, usize),
-    args: &GemmArgs,
-    plot: &Path,
-) -> Result<i32, Error> {
-    let mut view = View::new();
-    let n = match n {
-        Some(n) => n,
-        None => {
-            view.doing("choosing a size");
-            // Of its own, so that its memory is free again afterwards.
-            let mut engine = engine()?;
-            let kernels: usize = formats.iter().map(|f| engine.kernels(*f)).sum();
-            let products = (warmup + steps) * kernels;
-            let rate = rate(&mut engine, &formats)?;
-            auto(engine.room(), &formats, Load { products, rate })
-        }
-    };
-    let mut engine = engine()?;
-    engine.room().check(n, &formats)?;
-    view.say(&format!(
-        "product: {n} x {n} x {n}, {warmup} to warm up, the median of {steps}\n\n{}",
-        table::head()
-    ));
-    let order = Order {
+    let job = Job {
         n,
         formats,
         warmup,
         steps,
+        out: &args.out,
+        plot: &plot,
     };
-    let result = measure(&mut engine, &order, &mut view);
-    view.finish();
-    // What was measured stays, however the rest ended.
-    if !view.rows.is_empty() {
-        files::write_atomic(&args.out, &table::csv(&view.rows)?)?;
-        files::write_atomic(plot, crate::measure::plot::svg(&view.rows).as_bytes())?;
+    #[cfg(feature = "cuda")]
+    if let Some(done) = on_cuda(global, &job)? {
+        return Ok(done);
     }
-    result?;
-    if let Some(r) = view.rows.first() {
-        println!(
-            "\ntimes by {}; written to {} and {}",
-            r.clock.name(),
-            args.out.display(),
-            plot.display()
-        );
+    let device = Device::choose(global)?;
+    let numerics = global.numerics.unwrap_or_default();
+    let room = room(&device)?;
+    let open = |grade: Numerics| device.open(grade);
+    let engine = || Plans::new(&open, numerics, room.clone());
+    let admit = || device.admit(numerics).map(|_| ());
+    job.go(&room, &admit, device.why(), &engine)
+}
+
+/// The run on CUDA, where it is asked for, or where `auto` finds it. None where another device is to be
+/// taken; then it has been said why.
+#[cfg(feature = "cuda")]
+fn on_cuda(global: &Global, job: &Job) -> Result<Option<i32>, Error> {
+    use super::Backend;
+    use crate::measure::cuda::Cuda;
+    let portable = global.numerics == Some(Numerics::Portable);
+    let asked = global.backend == Backend::Cuda;
+    if !asked && (global.backend != Backend::Auto || global.adapter.is_some()) {
+        return Ok(None);
     }
-    match interrupted() {
-        true => {
-            crate::tell!(
-                "stopped: {} of the types are done",
-                if view.rows.is_empty() { "none" } else { "some" }
-            );
-            Ok(130)
+    let opened = match portable {
+        true => Err("its products are of the grade fast, and portable was asked for".to_string()),
+        false => Cuda::open(global.adapter.as_deref()),
+    };
+    let first = match opened {
+        Ok(cuda) => cuda,
+        Err(why) if asked => {
+            return usage(format!(
+                "--backend cuda: {why}; use --backend auto, vulkan or cpu"
+            ));
         }
-        false => Ok(0),
+        Err(why) => {
+            println!("no CUDA: {}", super::plain(&why));
+            return Ok(None);
+        }
+    };
+    let how = if asked {
+        "as asked"
+    } else {
+        "it is the fastest path to an NVIDIA GPU"
+    };
+    let why = format!("chose {}: {how}", first.title());
+    let room = first.room().clone();
+    drop(first);
+    let open = || Cuda::open(global.adapter.as_deref()).map_err(Error::Usage);
+    job.go(&room, &|| Ok(()), &why, &open).map(Some)
+}
+
+/// What is to be done, on whatever device.
+struct Job<'a> {
+    /// None: chosen by the device and its speed.
+    n: Option<usize>,
+    formats: Vec<Format>,
+    warmup: usize,
+    steps: usize,
+    out: &'a Path,
+    plot: &'a Path,
+}
+
+impl Job<'_> {
+    /// Refuses what does not fit, then measures.
+    fn go<E: Engine>(
+        &self,
+        room: &Room,
+        admit: &dyn Fn() -> Result<(), Error>,
+        why: &str,
+        engine: &dyn Fn() -> Result<E, Error>,
+    ) -> Result<i32, Error> {
+        if let Some(n) = self.n {
+            room.check(n, &self.formats)?;
+        }
+        let parents = folders(self.out)?;
+        let run = || {
+            admit()?;
+            catch_signals()?;
+            println!("device: {}", super::plain(why));
+            self.run(engine)
+        };
+        let done = run();
+        parents.undo();
+        done
+    }
+
+    /// The size to measure at.
+    fn extent<E: Engine>(
+        &self,
+        view: &mut View,
+        engine: &dyn Fn() -> Result<E, Error>,
+    ) -> Result<usize, Error> {
+        if let Some(n) = self.n {
+            return Ok(n);
+        }
+        view.doing("choosing a size");
+        // Of its own, so that its memory is free again afterwards.
+        let mut engine = engine()?;
+        let kernels: usize = self.formats.iter().map(|f| engine.kernels(*f)).sum();
+        let products = (self.warmup + self.steps) * kernels;
+        let rate = rate(&mut engine, &self.formats)?;
+        Ok(auto(engine.room(), &self.formats, Load { products, rate }))
+    }
+
+    /// Chooses the size, measures, writes.
+    fn run<E: Engine>(&self, engine: &dyn Fn() -> Result<E, Error>) -> Result<i32, Error> {
+        let mut view = View::new();
+        let order = Order {
+            n: self.extent(&mut view, engine)?,
+            formats: self.formats.clone(),
+            warmup: self.warmup,
+            steps: self.steps,
+        };
+        let mut engine = engine()?;
+        engine.room().check(order.n, &order.formats)?;
+        view.say(&format!(
+            "product: {n} x {n} x {n}, {} to warm up, the median of {}\n\n{}",
+            order.warmup,
+            order.steps,
+            table::head(),
+            n = order.n
+        ));
+        let result = measure(&mut engine, &order, &mut view);
+        view.finish();
+        // What was measured stays, however the rest ended.
+        if let Some(r) = view.rows.first() {
+            files::write_atomic(self.out, &table::csv(&view.rows)?)?;
+            files::write_atomic(self.plot, plot::svg(&view.rows).as_bytes())?;
+            println!(
+                "\ntimes by {}; written to {} and {}",
+                r.clock.name(),
+                self.out.display(),
+                self.plot.display()
+            );
+        }
+        result?;
+        if interrupted() {
+            let done = match view.rows.len() {
+                0 => "nothing is done, and nothing written".to_string(),
+                n => format!("{n} rows are done"),
+            };
+            crate::tell!("stopped: {done}");
+            return Ok(130);
+        }
+        Ok(0)
     }
 }
 
@@ -240,6 +318,7 @@ fn room(device: &Device) -> Result<Room, Error> {
             64 << 20
         },
         int8_in_f32: true,
+        granule: 1,
     })
 }
 

@@ -90,7 +90,7 @@ pub enum Backend {
     Dx12,
     /// OpenGL.
     Gl,
-    /// CUDA.
+    /// CUDA: for `gemm` alone, in a build with the feature `cuda`.
     Cuda,
 }
 

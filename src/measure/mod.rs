@@ -10,6 +10,8 @@
 //! Times are medians over single products, on the device's clock where it has one. Copies of the
 //! operands take turns where they would fit a cache.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod format;
 pub mod operands;
 pub mod plans;
@@ -44,6 +46,11 @@ pub trait Engine {
     fn grade(&self, format: Format, kernel: usize) -> Numerics;
     /// Whether a format is emulated.
     fn emulated(&self, format: Format) -> bool;
+    /// The format that operands are rounded to before they are given to [`Engine::prepare`]: another one
+    /// where the device itself rounds them.
+    fn given(&self, format: Format) -> Format {
+        format
+    }
     /// How many kernels there are for a format; a row of the table each.
     fn kernels(&self, format: Format) -> usize;
     /// TFLOP a second that the device's multiply-adds for a format reach in registers, measured now.
@@ -188,8 +195,8 @@ pub fn measure(
     for &format in &order.formats {
         watch.doing("rounding operands");
         let (a, b) = (
-            Rounded::new(format, &operands.a),
-            Rounded::new(format, &operands.b),
+            Rounded::new(engine.given(format), &operands.a),
+            Rounded::new(engine.given(format), &operands.b),
         );
         for kernel in 0..engine.kernels(format) {
             if watch.stopped() {

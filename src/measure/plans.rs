@@ -2,7 +2,7 @@
 
 use super::format::Format;
 use super::operands::{Rounded, exact_sums};
-use super::size::Room;
+use super::size::{Room, element};
 use super::{Engine, Timed};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -52,7 +52,7 @@ impl<'a> Plans<'a> {
         if let Some(i) = self.loaded.iter().position(is) {
             return Ok(i);
         }
-        let copies = 0..self.room.copies(n, storage);
+        let copies = 0..self.room.copies(n, element(storage));
         let programs: Result<Vec<_>, Error> = copies
             .map(|i| Ok(self.exec.load(Arc::new(product(n, storage, i)?))?))
             .collect();

@@ -36,13 +36,15 @@ pub struct Room {
     pub rotation: u64,
     /// Whether int8 is emulated in f32 sums.
     pub int8_in_f32: bool,
+    /// Extents must be multiples of this.
+    pub granule: usize,
 }
 
 impl Room {
-    /// Copies of operands of extent `n` that take turns, so that a product does not find its own in a
+    /// Copies of operands of extent `n` and `element` bytes each that take turns, so that a product does not find its own in a
     /// cache.
-    pub fn copies(&self, n: usize, storage: DType) -> usize {
-        let pair = 2 * element(storage) * square(n);
+    pub fn copies(&self, n: usize, element: usize) -> usize {
+        let pair = 2 * element as u64 * square(n);
         (self.rotation.div_ceil(pair.max(1)) as usize).clamp(1, MOST_COPIES)
     }
 
@@ -52,7 +54,8 @@ impl Room {
         let used = kinds
             .iter()
             .filter(|k| formats.iter().any(|f| f.storage() == **k));
-        let operands = |k: &DType| 2 * self.copies(n, *k) as u64 * element(*k) * square(n);
+        let operands =
+            |k: &DType| 2 * (self.copies(n, element(*k)) * element(*k)) as u64 * square(n);
         let device = used.map(operands).sum::<u64>() + 4 * square(n);
         // Both operands in f32 and rounded, and one of them packed.
         (device, 18 * square(n))
@@ -63,6 +66,12 @@ impl Room {
     /// # Errors
     /// What does not, with sizes.
     pub fn fits(&self, n: usize, formats: &[Format]) -> Result<(), String> {
+        if !n.is_multiple_of(self.granule) {
+            return Err(format!(
+                "the kernels there take multiples of {}",
+                self.granule
+            ));
+        }
         if n > INDEXED {
             return Err(format!(
                 "the kernels' indices reach {INDEXED} rows and columns"
@@ -104,15 +113,15 @@ impl Room {
 
     /// The largest extent that fits; 0 if none does.
     pub fn largest(&self, formats: &[Format]) -> usize {
-        let (mut fits, mut not) = (0, INDEXED + 1);
+        let (mut fits, mut not) = (0, INDEXED / self.granule + 1);
         while not - fits > 1 {
             let middle = fits.midpoint(not);
-            match self.fits(middle, formats) {
+            match self.fits(middle * self.granule, formats) {
                 Ok(()) => fits = middle,
                 Err(_) => not = middle,
             }
         }
-        fits
+        fits * self.granule
     }
 
     /// Refuses an extent that does not fit, before anything is allocated.
@@ -132,7 +141,8 @@ impl Room {
     }
 }
 
-fn element(storage: DType) -> u64 {
+/// Bytes of an element.
+pub fn element(storage: DType) -> usize {
     if storage.packed() { 2 } else { 4 }
 }
 
@@ -180,6 +190,7 @@ mod tests {
             shared: false,
             rotation: 64 << 20,
             int8_in_f32: true,
+            granule: 1,
         }
     }
 
@@ -201,6 +212,13 @@ mod tests {
             .expect_err("int8")
             .to_string();
         assert!(e.contains("int8") && e.contains("--n 16384"), "{e}");
+        let tiled = Room {
+            granule: 128,
+            ..wide.clone()
+        };
+        let e = tiled.check(1000, &f).expect_err("odd").to_string();
+        assert!(e.contains("multiples of 128"), "{e}");
+        assert!(tiled.largest(&f).is_multiple_of(128) && tiled.fits(1024, &f).is_ok());
         let e = wide.check(usize::MAX, &f).expect_err("huge").to_string();
         assert!(e.contains("65535"), "{e}");
         let small = Room {
@@ -223,10 +241,10 @@ mod tests {
     #[test]
     fn copies_outgrow_the_cache() {
         let r = room();
-        assert_eq!(r.copies(1024, DType::F32), 8);
-        assert_eq!(r.copies(1024, DType::Bf16), 16);
-        assert_eq!(r.copies(4096, DType::F32), 1);
-        assert_eq!(r.copies(1, DType::F32), MOST_COPIES);
+        assert_eq!(r.copies(1024, 4), 8);
+        assert_eq!(r.copies(1024, 2), 16);
+        assert_eq!(r.copies(4096, 4), 1);
+        assert_eq!(r.copies(1, 4), MOST_COPIES);
     }
 
     #[test]
