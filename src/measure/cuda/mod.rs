@@ -12,31 +12,30 @@
 
 pub mod blas;
 pub mod nvrtc;
+mod open;
+mod words;
 
-use super::format::{Format, f32_to_e4m3, f32_to_int8};
+use super::format::Format;
 use super::operands::Rounded;
 use super::size::Room;
 use super::{Engine, Timed};
-use crate::dtype::{bf16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::error::Error;
-use crate::exec::cpu::free_memory;
 use crate::exec::{Clock, DeviceInfo, ExecError, Numerics};
-use blas::{Blas, Kind, WORKSPACE};
+use blas::{Blas, Kind};
 use cudarc::cublaslt::sys::{cublasComputeType_t as Compute, cudaDataType as Data};
-use cudarc::driver::sys::{
-    CUdevice_attribute, CUevent_flags, CUfunction_attribute, cuDriverGetVersion,
-};
+use cudarc::driver::sys::{CUdevice_attribute, CUevent_flags};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig,
     PushKernelArg,
 };
-use cudarc::nvrtc::Ptx;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use words::{Store, bytes_of, numbers, ones, sum};
 
 /// Extents that the kernels take are multiples of this.
 pub const GRANULE: usize = 128;
+/// Threads of a block, in all kernels.
+const THREADS: usize = 256;
 /// Rounds of a ceiling's loop: sums stay small enough for every unit's accumulators.
 const ROUNDS: u32 = 256;
 /// Accumulators of a thread or warp in a ceiling's loop.
@@ -50,16 +49,6 @@ enum Kernel {
     Blas,
     Mma,
     Wgmma,
-}
-
-/// How operands are stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Store {
-    F32,
-    Bf16,
-    F16,
-    I8,
-    E4m3,
 }
 
 /// What [`Engine::once`] multiplies.
@@ -90,83 +79,6 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens a device: the first, or the one whose number or part of whose name `adapter` is.
-    ///
-    /// # Errors
-    /// One line: no driver, no library, no such device, or a device that is too old.
-    pub fn open(adapter: Option<&str>) -> Result<Cuda, String> {
-        // SAFETY: opens and closes libraries by the driver's names.
-        if !unsafe { cudarc::driver::sys::is_culib_present() } {
-            return Err("no CUDA driver was found (libcuda)".into());
-        }
-        if !nvrtc::present() {
-            return Err("there is a CUDA driver, but no NVRTC (libnvrtc): install the CUDA toolkit 12 or put its lib folder into the library path".into());
-        }
-        if !Blas::present() {
-            return Err("there is a CUDA driver, but no cuBLASLt (libcublasLt): install the CUDA toolkit 12 or put its lib folder into the library path".into());
-        }
-        quietly(|| Cuda::open_present(adapter))
-    }
-
-    fn open_present(adapter: Option<&str>) -> Result<Cuda, String> {
-        let failed = |what: &str| {
-            let what = what.to_string();
-            move |e: DriverError| format!("the CUDA driver failed {what}: {}", reason(e))
-        };
-        let device = choose(adapter)?;
-        let context = CudaContext::new(device).map_err(failed("to open the device"))?;
-        let name = context.name().map_err(failed("to name the device"))?;
-        let capability = context
-            .compute_capability()
-            .map_err(failed("to describe it"))?;
-        if capability < (8, 0) {
-            let (major, minor) = capability;
-            return Err(format!(
-                "{name} has compute capability {major}.{minor}; the kernels need 8.0 (Ampere) or newer"
-            ));
-        }
-        let stream = context.new_stream().map_err(failed("to make a stream"))?;
-        let (free, _) = context
-            .mem_get_info()
-            .map_err(failed("to tell its memory"))?;
-        let blas = Blas::new().map_err(|e| format!("cuBLASLt cannot be used on {name}: {e}"))?;
-        let workspace = stream
-            .alloc_zeros(WORKSPACE)
-            .map_err(failed("to allocate"))?;
-        let functions = load(&context, capability)?;
-        let mut version = 0;
-        // SAFETY: `version` is where the number goes.
-        let told = unsafe { cuDriverGetVersion(&mut version) }.result();
-        told.map_err(failed("to tell its version"))?;
-        Ok(Cuda {
-            blas,
-            prepared: None,
-            workspace,
-            functions,
-            stream,
-            context,
-            capability,
-            driver: format!(
-                "cuda {}.{} {}",
-                version / 1000,
-                version % 1000 / 10,
-                architecture(capability)
-            ),
-            room: Room {
-                device: name.clone(),
-                buffer: None,
-                memory: Some((free as u64).saturating_sub(WORKSPACE as u64)),
-                host: free_memory(),
-                shared: false,
-                rotation: 256 << 20,
-                int8_in_f32: false,
-                granule: GRANULE,
-            },
-            name,
-            algorithm: 0,
-        })
-    }
-
     /// The sentence that says what was chosen.
     pub fn title(&self) -> String {
         format!("{} (cuda, {})", self.name, self.driver)
@@ -248,6 +160,43 @@ impl Cuda {
         }
     }
 
+    /// The best time of a ceiling's loop over so many blocks, which must have given the right sums.
+    fn loop_ms(&self, name: &str, blocks: u32) -> Result<f64, Error> {
+        let allocated = self.stream.alloc_zeros(blocks as usize * THREADS);
+        let allocated = allocated.map_err(|e| self.failed("it has no memory for the loop", e));
+        let out: CudaSlice<u32> = allocated?;
+        let config = LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (THREADS as u32, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let (one, ones) = (1.0f32, ones(name));
+        let run = || {
+            let mut launch = self.stream.launch_builder(&self.functions[name]);
+            launch.arg(&out).arg(&ROUNDS);
+            match name {
+                "fma_f32" => launch.arg(&one).arg(&one),
+                _ => launch.arg(&ones),
+            };
+            // SAFETY: the kernel takes a word for each of its threads, and the numbers named.
+            let done = unsafe { launch.launch(config) };
+            done.map(|_| ())
+                .map_err(|e| self.failed("a launch failed", e))
+        };
+        let mut best = f64::INFINITY;
+        for _ in 0..5 {
+            best = best.min(self.timed(run)?);
+        }
+        let read = self.stream.clone_dtoh(&out);
+        let got = read.map_err(|e| self.failed("the loop's result is lost", e))?;
+        if got.iter().all(|w| *w == sum(name)) {
+            return Ok(best);
+        }
+        let what = "the ceiling's loop gave a wrong result, so its time says nothing";
+        let what = format!("{}: {name}: {what}", self.name);
+        Err(Error::Exec(ExecError::Device(what)))
+    }
+
     /// Runs `work` between two events.
     fn timed(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
         let flag = Some(CUevent_flags::CU_EVENT_DEFAULT);
@@ -285,7 +234,7 @@ impl Cuda {
         let tiles = (p.n / GRANULE) as u32;
         let config = LaunchConfig {
             grid_dim: (tiles, tiles, 1),
-            block_dim: (256, 1, 1),
+            block_dim: (THREADS as u32, 1, 1),
             shared_mem_bytes: shared,
         };
         let n = p.n as u32;
@@ -296,144 +245,6 @@ impl Cuda {
         let done = unsafe { launch.launch(config) };
         done.map(|_| ())
             .map_err(|e| self.failed("a launch failed", e))
-    }
-}
-
-/// Compiles and loads the kernels that a device can run.
-fn load(
-    context: &Arc<CudaContext>,
-    capability: (i32, i32),
-) -> Result<HashMap<&'static str, CudaFunction>, String> {
-    let arch = architecture(capability);
-    let mut out = HashMap::new();
-    let failed = |name: &str, e| format!("{name} cannot be loaded: {}", reason(e));
-    let mut take = |file: &str, names: &[&'static str]| -> Result<(), String> {
-        let image = nvrtc::compile(file, &arch)?;
-        let module = context
-            .load_module(Ptx::from_binary(image))
-            .map_err(|e| failed(file, e))?;
-        for name in names {
-            let f = module.load_function(name).map_err(|e| failed(name, e))?;
-            out.insert(*name, f);
-        }
-        Ok(())
-    };
-    take(
-        "ceiling.cu",
-        &["fma_f32", "mma_tf32", "mma_bf16", "mma_f16", "mma_s8"],
-    )?;
-    if capability >= (8, 9) {
-        take("ceiling.cu", &["mma_e4m3"])?;
-    }
-    take("gemm_mma.cu", &["gemm_mma"])?;
-    if capability == (9, 0) {
-        take("gemm_wgmma.cu", &["gemm_wgmma"])?;
-        let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let f = &out["gemm_wgmma"];
-        f.set_attribute(most, WGMMA_SHARED as i32)
-            .map_err(|e| failed("gemm_wgmma", e))?;
-    }
-    Ok(out)
-}
-
-/// The architecture that NVRTC compiles for. Hopper's tensor cores need its own.
-fn architecture((major, minor): (i32, i32)) -> String {
-    let own = if (major, minor) == (9, 0) { "a" } else { "" };
-    format!("sm_{major}{minor}{own}")
-}
-
-fn choose(adapter: Option<&str>) -> Result<usize, String> {
-    let told = |e| format!("the CUDA driver does not start: {}", reason(e));
-    cudarc::driver::result::init().map_err(told)?;
-    let count = CudaContext::device_count().map_err(told)?;
-    if count <= 0 {
-        return Err("there is a CUDA driver, but no device".into());
-    }
-    let Some(wanted) = adapter.map(|a| a.trim().to_lowercase()) else {
-        return Ok(0);
-    };
-    let mut names = Vec::new();
-    for i in 0..count {
-        let device = cudarc::driver::result::device::get(i).map_err(told)?;
-        let name = cudarc::driver::result::device::get_name(device).map_err(told)?;
-        if wanted.parse() == Ok(i) || name.to_lowercase().contains(&wanted) {
-            return Ok(i as usize);
-        }
-        names.push(format!("{i} {name}"));
-    }
-    Err(format!(
-        "--adapter {wanted}: no CUDA device has that name; there is {}",
-        names.join(", ")
-    ))
-}
-
-/// A driver's error in a few words.
-fn reason(e: DriverError) -> String {
-    match e.error_string() {
-        Ok(text) => text.to_string_lossy().into_owned(),
-        Err(_) => format!("{:?}", e.0),
-    }
-}
-
-/// Runs `work`; a panic in it (the bindings panic where a library lacks a function) becomes its message and
-/// is not printed.
-fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    // What it leaves behind is dropped unseen.
-    let result = catch_unwind(AssertUnwindSafe(work));
-    std::panic::set_hook(before);
-    result.unwrap_or_else(|p| {
-        let text = p.downcast_ref::<String>().map(String::as_str);
-        let text = text
-            .or_else(|| p.downcast_ref::<&str>().copied())
-            .unwrap_or("it failed");
-        Err(format!(
-            "the CUDA libraries do not fit this program (CUDA 12.8): {}",
-            text.replace('\n', " ")
-        ))
-    })
-}
-
-/// A matrix as bytes, transposed where asked for.
-fn bytes_of(store: Store, x: &Rounded, n: usize, transposed: bool) -> Vec<u8> {
-    let turned: Vec<f32>;
-    let values = match transposed {
-        false => &x.values,
-        true => {
-            turned = (0..n * n).map(|i| x.values[i % n * n + i / n]).collect();
-            &turned
-        }
-    };
-    match store {
-        Store::F32 => bytemuck::cast_slice(values).to_vec(),
-        Store::Bf16 => values
-            .iter()
-            .flat_map(|v| f32_to_bf16(*v).to_le_bytes())
-            .collect(),
-        Store::F16 => values
-            .iter()
-            .flat_map(|v| f32_to_f16(*v).to_le_bytes())
-            .collect(),
-        // Whole numbers already.
-        Store::I8 => values.iter().map(|v| f32_to_int8(*v, 1.0) as u8).collect(),
-        Store::E4m3 => values.iter().map(|v| f32_to_e4m3(*v)).collect(),
-    }
-}
-
-/// A product's bytes as numbers.
-fn numbers(ty: Data, bytes: &[u8]) -> Vec<f32> {
-    let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]);
-    match ty {
-        Data::CUDA_R_16BF => {
-            let halves = bytes
-                .chunks_exact(2)
-                .map(|b| u16::from_le_bytes([b[0], b[1]]));
-            halves.map(bf16_to_f32).collect()
-        }
-        // Beyond 2^24 a sum is rounded here, by 2^-25 at most.
-        Data::CUDA_R_32I => words.map(|b| i32::from_le_bytes(b) as f32).collect(),
-        _ => words.map(f32::from_le_bytes).collect(),
     }
 }
 
@@ -480,55 +291,17 @@ impl Engine for Cuda {
     /// reaches, so a fraction may exceed 1 there.
     fn ceiling(&mut self, format: Format) -> Result<f64, Error> {
         let (name, each) = self.unit(format);
-        let f = self.functions[name].clone();
         let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        let units = self
-            .context
-            .attribute(count)
-            .map_err(|e| self.failed("it does not tell", e))?;
+        let units = self.context.attribute(count);
+        let units = units.map_err(|e| self.failed("it does not tell its size", e))?;
         let mut blocks = units as u32 * 32;
         loop {
-            let threads = blocks as usize * 256;
-            let allocate = |e| self.failed("it has no memory for the ceiling's loop", e);
-            let out: CudaSlice<u32> = self.stream.alloc_zeros(threads).map_err(allocate)?;
-            let config = LaunchConfig {
-                grid_dim: (blocks, 1, 1),
-                block_dim: (256, 1, 1),
-                shared_mem_bytes: 0,
-            };
-            let (one, ones) = (1.0f32, ones(name));
-            let run = || {
-                let mut launch = self.stream.launch_builder(&f);
-                launch.arg(&out).arg(&ROUNDS);
-                match name {
-                    "fma_f32" => launch.arg(&one).arg(&one),
-                    _ => launch.arg(&ones),
-                };
-                // SAFETY: the kernel takes a word for each of its threads, and the numbers named.
-                let done = unsafe { launch.launch(config) };
-                done.map(|_| ())
-                    .map_err(|e| self.failed("a launch failed", e))
-            };
-            let mut best = f64::INFINITY;
-            for _ in 0..5 {
-                best = best.min(self.timed(run)?);
+            let ms = self.loop_ms(name, blocks)?;
+            if ms >= 10.0 || blocks >= 1 << 22 {
+                let warps = f64::from(blocks) * THREADS as f64 / 32.0;
+                return Ok(warps * each * f64::from(ROUNDS) / ms / 1e9);
             }
-            if best < 10.0 && blocks < 1 << 22 {
-                blocks *= 4;
-                continue;
-            }
-            let read = self.stream.clone_dtoh(&out);
-            let got = read.map_err(|e| self.failed("the ceiling's result is lost", e))?;
-            let want = sum(name);
-            if got.iter().any(|w| *w != want) {
-                let what = "the ceiling's loop gave a wrong result, so its time says nothing";
-                return Err(Error::Exec(ExecError::Device(format!(
-                    "{}: {name}: {what}",
-                    self.name
-                ))));
-            }
-            let warps = threads as f64 / 32.0;
-            return Ok(warps * each * f64::from(ROUNDS) / best / 1e9);
+            blocks *= 4;
         }
     }
 
@@ -628,28 +401,12 @@ impl Drop for Cuda {
     }
 }
 
-/// A word of ones of a loop's operands.
-fn ones(name: &str) -> u32 {
-    match name {
-        "mma_bf16" => 0x3f80_3f80,
-        "mma_f16" => 0x3c00_3c00,
-        "mma_s8" => 0x0101_0101,
-        "mma_e4m3" => 0x3838_3838,
-        _ => 1.0f32.to_bits(),
+/// A driver's error in a few words.
+fn reason(e: DriverError) -> String {
+    match e.error_string() {
+        Ok(text) => text.to_string_lossy().into_owned(),
+        Err(_) => format!("{:?}", e.0),
     }
-}
-
-/// What a thread of a ceiling's loop writes: all its accumulators, each a sum of ones.
-fn sum(name: &str) -> u32 {
-    let (k, whole) = match name {
-        "fma_f32" => (1, false),
-        "mma_tf32" => (8, false),
-        "mma_s8" => (32, true),
-        "mma_e4m3" => (32, false),
-        _ => (16, false),
-    };
-    let sum = ROUNDS * k * CHAINS as u32;
-    if whole { sum } else { (sum as f32).to_bits() }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What can be checked without a GPU: bytes that go there and come back, and the words of the loops.
 
+use super::open::architecture;
 use super::*;
 use crate::dtype::DType;
 
