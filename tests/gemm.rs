@@ -413,9 +413,10 @@ fn device_limits_bound_the_size() {
 #[test]
 #[cfg(unix)]
 fn an_interrupt_ends_it_cleanly() {
+    use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let dir = fresh("gemm-interrupt");
-    let child = Command::new(env!("CARGO_BIN_EXE_isobit"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isobit"))
         .args([
             "gemm",
             "--backend",
@@ -432,7 +433,10 @@ fn an_interrupt_ends_it_cleanly() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // Its head comes when the measurement begins, behind the handler of the signal.
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let begun = out.any(|l| l.is_ok_and(|l| l.starts_with("product:")));
+    assert!(begun, "it says what it multiplies");
     let sent = Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status();
