@@ -74,6 +74,11 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
     }
 }
 
+/// The shader file that runs a step: its variant's name.
+pub fn file(step: &Step, plan: &Plan, options: Options) -> &'static str {
+    variants::choose(step, plan, options).file
+}
+
 /// Number of workgroups that a step needs, numbered flat: workgroup (x, y) of a grid of `w` columns has
 /// number `x + y * w`. Those past the number do nothing.
 pub fn workgroups(step: &Step, plan: &Plan, options: Options) -> u64 {

@@ -14,6 +14,7 @@ pub mod gemm;
 pub mod histogram;
 pub mod lanes;
 pub mod math;
+pub mod multiply_add;
 pub mod optim;
 pub mod packed;
 pub mod pointwise;
@@ -269,4 +270,5 @@ pub static ALL: &[&KernelDef] = &[
     &digest::DIGEST,
     &histogram::HISTOGRAM,
     &rng::RANDOM_BITS,
+    &multiply_add::MULTIPLY_ADD,
 ];

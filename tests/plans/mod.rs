@@ -5,6 +5,7 @@ use crate::common::cases::{Filled, all_cases};
 use isobit::dtype::DType;
 use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
+pub use isobit::measure::plans::multiply_add;
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::ops::{Case, Fill, Op, ReduceOp};
 use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
@@ -146,6 +147,7 @@ pub fn title(c: &Case) -> String {
 pub fn all() -> Vec<(String, Plan)> {
     let mut out: Vec<_> = (cases().iter()).map(|c| (title(c), of_case(c))).collect();
     out.push(("random bits".into(), random_bits(1001)));
+    out.push(("multiply-adds".into(), multiply_add(1003, 5)));
     let small = CharGpt {
         vocab: 11,
         block: 37,

@@ -35,6 +35,7 @@ embed! {
     "gemm_tree_packed.wgsl"
     "histogram.wgsl"
     "lse.wgsl"
+    "multiply_add.wgsl"
     "norm_dx.wgsl"
     "norm_fwd.wgsl"
     "norm_stats.wgsl"

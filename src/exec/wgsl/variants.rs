@@ -45,6 +45,7 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "gather" => flat("gather.wgsl", p.at(0) * p.at(1)),
         "gather_grad" => flat("gather_grad.wgsl", p.at(0) * p.at(1)),
         "random_bits" => flat("random_bits.wgsl", p.at(0).div_ceil(2)),
+        "multiply_add" => one("multiply_add.wgsl", 64, p.at(0).div_ceil(64 * 16)),
         "row_order" => one("row_order.wgsl", 32, p.at(1).div_ceil(32)),
         "histogram" => one("histogram.wgsl", 64, p.at(0).div_ceil(histogram::BLOCK)),
         "digest" => one("digest.wgsl", 64, digest::blocks(p)),
