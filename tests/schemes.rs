@@ -13,7 +13,8 @@ use isobit::passes::{Optional, compile_with};
 use isobit::plan::account::held;
 use isobit::plan::{BufId, Class, Plan};
 use isobit::train::run::Data;
-use isobit::train::schedule::{hyper, lr_at};
+use isobit::train::scaler;
+use isobit::train::schedule::{hyper_words, lr_at};
 use isobit::train::session::{Programs, Session};
 use isobit::train::weights;
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ struct Two {
     id: ProgramId,
     plan: Arc<Plan>,
     storage: DType,
+    scaled: bool,
 }
 
 impl Two {
@@ -50,11 +52,15 @@ impl Two {
             histogram: false,
             digest: false,
             policy,
+            scaling: scaler::scaling(&s, &policy).expect("a table"),
         };
         let program = model.train_program(&o).expect("differentiable");
         let plan = Arc::new(compile_with("train", program, passes).expect("compiles"));
         let mut cpu = Cpu::new(Some(2)).expect("threads");
         let id = cpu.load(plan.clone()).expect("fits");
+        for (name, words) in scaler::start(&s, &policy).expect("states") {
+            cpu.write_state(&name, &words).expect("written");
+        }
         let init = weights::load(s.init.as_deref().expect("a file"), &model).expect("weights");
         let rows: HashMap<_, _> = model
             .weights()
@@ -73,6 +79,7 @@ impl Two {
             id,
             plan,
             storage: policy.storage,
+            scaled: policy.scaled,
         }
     }
 
@@ -80,13 +87,14 @@ impl Two {
         let offsets = self.data.batches(&self.s).nth_offsets(step);
         let (idx, target) =
             isobit::data::batches::gather(&self.data.text.train, &offsets, self.s.block);
-        let hyper = hyper(&self.s, lr_at(&self.s, step), step as u64 + 1);
+        let (lr, t) = (lr_at(&self.s, step), step as u64 + 1);
+        let hyper = hyper_words(&self.s, lr, t, self.scaled);
         self.cpu.write_input(self.id, "idx", &idx).expect("idx");
         self.cpu
             .write_input(self.id, "target", &target)
             .expect("target");
         self.cpu
-            .write_input(self.id, "hyper", bytemuck::cast_slice(&hyper))
+            .write_input(self.id, "hyper", &hyper)
             .expect("hyper");
     }
 
@@ -181,8 +189,8 @@ fn the_cpu_allocates_what_was_planned() {
 }
 
 #[test]
-fn every_product_of_a_low_scheme_has_bf16_operands() {
-    for scheme in [Scheme::Mixed, Scheme::Bf16] {
+fn every_product_of_a_low_scheme_has_low_operands() {
+    for scheme in [Scheme::Mixed, Scheme::Bf16, Scheme::Fp16] {
         let two = Two::new(scheme, ALL);
         let mut seen = 0;
         for step in &two.plan.steps {
@@ -196,14 +204,15 @@ fn every_product_of_a_low_scheme_has_bf16_operands() {
             for &o in operands {
                 assert_eq!(
                     two.plan.buf(step.reads[o]).ty.dtype,
-                    DType::Bf16,
+                    scheme.policy().low,
                     "{step:?}"
                 );
                 seen += 1;
             }
         }
         assert!(seen > 30, "{seen}");
-        for b in two.plan.bufs.iter().filter(|b| b.class == Class::State) {
+        let states = two.plan.bufs.iter().filter(|b| b.class == Class::State);
+        for b in states.filter(|b| !b.name.starts_with("scaler.")) {
             assert_eq!(b.ty.dtype, scheme.policy().storage, "{}", b.name);
         }
     }

@@ -42,7 +42,7 @@ pub struct TrainArgs {
     /// Initial weights (safetensors, PyTorch's names) [default: drawn from the seed].
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Precision schemes to run, comma-separated [default: all of this version].
+    /// Precision schemes to run, comma-separated: fp32, mixed, bf16, fp16 [default: fp32,mixed,bf16].
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub schemes: Option<Vec<String>>,
     /// Where the files go [default: results/<preset>-<device>].

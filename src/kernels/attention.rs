@@ -13,7 +13,7 @@ use super::lanes::{max2, tree};
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
 use super::order::KEY_BLOCK;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
-use crate::dtype::{DType, bf16_to_f32, f32_to_bf16};
+use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 
 /// `qkv[b, t, 3c] -> y[b, t, c], lse[b, h, t]`. Rows of qkv hold q, k, v, each h heads of c/h. Uniform
@@ -79,17 +79,18 @@ impl Dims {
     /// A probability or score gradient as an operand: rounded to the operands' type, floored.
     #[inline(always)]
     fn operand(&self, x: f32) -> f32 {
-        // Both roundings and a select, so that the loop over keys is vectorised.
-        let narrow = bf16_to_f32(f32_to_bf16(x));
-        floor_to(
-            if self.dtype == DType::Bf16 { narrow } else { x },
-            self.floor(),
-        )
+        // All roundings and a select, so that the loop over keys is vectorised.
+        let rounded = match self.dtype {
+            DType::Bf16 => bf16_to_f32(f32_to_bf16(x)),
+            DType::F16 => f16_to_f32(f32_to_f16(x)),
+            DType::F32 | DType::U32 => x,
+        };
+        floor_to(rounded, self.floor())
     }
 
-    /// Operands below this count as zero.
+    /// Operands below this count as zero; no f16 is.
     fn floor(&self) -> u32 {
-        if self.dtype == DType::Bf16 {
+        if self.dtype.is_low() {
             FLOOR_BF16_OPERAND
         } else {
             FLOOR_F32_OPERAND

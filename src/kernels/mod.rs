@@ -20,6 +20,7 @@ pub mod pointwise;
 pub mod reduce;
 pub mod rng;
 pub mod rows;
+pub mod scaling;
 pub mod simd;
 
 use crate::dtype::DType;
@@ -265,6 +266,8 @@ pub static ALL: &[&KernelDef] = &[
     &gather::ROW_ORDER,
     &gather::GATHER_GRAD,
     &optim::ADAMW,
+    &scaling::STEP_SCALARS,
+    &scaling::LOSS_SCALE,
     &digest::DIGEST,
     &histogram::HISTOGRAM,
     &rng::RANDOM_BITS,

@@ -312,7 +312,9 @@ fn round(dtype: DType, x: &mut [f32]) {
     if dtype == DType::Bf16 {
         x.iter_mut().for_each(|x| *x = bf16_to_f32(f32_to_bf16(*x)));
     } else if dtype == DType::F16 {
-        x.iter_mut().for_each(|x| *x = f16_to_f32(f32_to_f16(*x)));
+        // What underflows is +0, as it is when it is stored and loaded again.
+        x.iter_mut()
+            .for_each(|x| *x = math::ftz(f16_to_f32(f32_to_f16(*x))));
     }
 }
 

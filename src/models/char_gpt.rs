@@ -3,12 +3,11 @@
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Program, Tx, Type};
 use crate::kernels::histogram::BINS;
-use crate::kernels::optim::HYPER;
 use crate::kernels::rng::Stream;
 use crate::ops::digest::blocks as digest_blocks;
 use crate::ops::{AdamPart, Op};
 use crate::passes::autocast::{Policy, autocast};
-use crate::passes::grad::grad;
+use crate::passes::scaling::{ScaledLoss, Scaling};
 use std::collections::HashMap;
 
 /// Epsilon of the norms, PyTorch's default.
@@ -44,6 +43,8 @@ pub struct TrainOptions {
     pub digest: bool,
     /// Precision.
     pub policy: Policy,
+    /// Loss scaling, of a policy that is `scaled`.
+    pub scaling: Option<Scaling>,
 }
 
 /// The state that holds the digests' sums: of all weights and moments, block after block.
@@ -232,18 +233,23 @@ impl CharGpt {
             let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
             let (_, loss) = self.forward(g, &w, o.batch);
             let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
-            let grads = grad(g, loss, &weights)?;
-            let (norm, scale) = g.scope("clip", || clipping(g, &grads, o.clip));
-            let mut outputs = vec![
-                ("loss".to_string(), loss.id),
-                ("grad_norm".to_string(), norm.id),
-            ];
+            let scaled = ScaledLoss::new(g, loss, o.scaling).backward(g, &weights)?;
+            let clipped = scaled.unscale(g).clip(g, o.clip);
             let edges = o
                 .histogram
                 .then(|| g.input("edges", Type::f32(&[BINS + 1])));
-            let hyper = g.input("hyper", Type::f32(&[HYPER]));
-            let (mut updates, mut updated) = (Vec::new(), Vec::new());
-            for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
+            let ready = clipped.step_or_skip(g);
+            let mut outputs = vec![
+                ("loss".to_string(), loss.id),
+                ("grad_norm".to_string(), ready.norm.id),
+            ];
+            if o.scaling.is_some() && o.clip != 0.0 {
+                outputs.push(("clip_factor".into(), ready.factor.id));
+            }
+            let (mut updates, mut updated) = (ready.updates.clone(), Vec::new());
+            let rest = [ready.hyper, ready.factor, ready.norm];
+            for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&ready.grads))
+            {
                 let moment =
                     |name: String| g.state(&name, Type::new(&weight.dims, o.policy.storage));
                 let (m, v) = (moment(weight.m()), moment(weight.v()));
@@ -251,7 +257,7 @@ impl CharGpt {
                     let Op::State(index) = state.node().op else {
                         unreachable!("declared as a state")
                     };
-                    let new = w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]);
+                    let new = w.op(Op::AdamW(part), &[&[m, v, grad], &rest[..]].concat());
                     updates.push((index, new.id));
                     updated.push(new);
                 }
@@ -332,23 +338,4 @@ fn digest(g: &Graph, tensors: &[Tx]) -> (u32, NodeId) {
 
 pub(super) fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
     g.scope(name, || x.op(Op::LayerNorm(EPS.to_bits()), &[gain]))
-}
-
-/// The norm of all gradients together, and the factor that clips it to `clip` (0: none), PyTorch's
-/// `clip_grad_norm_`.
-fn clipping<'g>(g: &'g Graph, grads: &[Tx<'g>], clip: f32) -> (Tx<'g>, Tx<'g>) {
-    let squares = grads.iter().map(|d| d.f32()).map(|d| (d * d).sum_all());
-    let norm = squares
-        .reduce(|a, b| a + b)
-        .expect("a model has weights")
-        .sqrt()
-        .reshape(&[1]);
-    let one = g.constant(1.0, DType::F32).broadcast(norm.shape());
-    if clip == 0.0 {
-        return (norm, one);
-    }
-    (
-        norm,
-        (norm.constant(clip) / (norm + norm.constant(1e-6))).minimum(one),
-    )
 }

@@ -23,6 +23,8 @@ pub struct Policy {
     pub low: DType,
     /// Whether guarded operations round back to `low` what they computed from narrow operands.
     pub narrow_activations: bool,
+    /// Whether the loss is scaled, see [`super::scaling`].
+    pub scaled: bool,
 }
 
 /// Full precision.
@@ -31,6 +33,7 @@ pub const FP32: Policy = Policy {
     storage: DType::F32,
     low: DType::F32,
     narrow_activations: false,
+    scaled: false,
 };
 /// Masters and optimizer in f32, products in bf16.
 pub const MIXED: Policy = Policy {
@@ -38,6 +41,7 @@ pub const MIXED: Policy = Policy {
     storage: DType::F32,
     low: DType::Bf16,
     narrow_activations: false,
+    scaled: false,
 };
 /// Everything stored in bf16; arithmetic inside an operation is still f32.
 pub const BF16: Policy = Policy {
@@ -45,6 +49,16 @@ pub const BF16: Policy = Policy {
     storage: DType::Bf16,
     low: DType::Bf16,
     narrow_activations: true,
+    scaled: false,
+};
+
+/// Masters and optimizer in f32, products in f16 under loss scaling.
+pub const FP16: Policy = Policy {
+    name: "fp16",
+    storage: DType::F32,
+    low: DType::F16,
+    narrow_activations: false,
+    scaled: true,
 };
 
 /// Rebuilds what `outputs` need under a policy; returns the new outputs.

@@ -31,6 +31,17 @@ pub fn hyper(s: &Settings, lr: f64, t: u64) -> [f32; HYPER] {
     .map(|x| x as f32)
 }
 
+/// The words of the training program's input `hyper`. Under loss scaling the device applies the bias
+/// corrections, since it alone knows how many updates came before: see
+/// [`crate::kernels::scaling::STEP_SCALARS`].
+pub fn hyper_words(s: &Settings, lr: f64, t: u64, scaled: bool) -> Vec<u32> {
+    let mut out = hyper(s, lr, t);
+    if scaled {
+        (out[1], out[2]) = (lr as f32, 1.0);
+    }
+    out.iter().map(|x| x.to_bits()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

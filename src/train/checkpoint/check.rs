@@ -97,8 +97,29 @@ pub(super) fn check_meta(m: &Meta, scheme: Scheme, vocab: &[char]) -> Result<(),
         inside(&mut l.digests.iter().map(|r| r.0))
             && inside(&mut l.curve.iter().map(|r| r.0))
             && inside(&mut l.curve_fp32.iter().map(|r| r.0))
-            && inside(&mut l.swallow.iter().map(|r| r.0)),
+            && inside(&mut l.swallow.iter().map(|r| r.0))
+            && inside(&mut l.scaler.iter().map(|r| r.step)),
         "its ledger has steps out of order",
+    )?;
+    ensure(
+        m.scaler.is_some() == scheme.policy().scaled,
+        "its scheme and its loss scaler do not fit",
+    )?;
+    if let Some(x) = &m.scaler {
+        let f32s = |v: f64| v.is_finite() && f64::from(v as f32) == v;
+        ensure(
+            f32s(x.scale) && (1.0..=s.fp16.max_scale).contains(&x.scale),
+            "its loss scale is out of bounds",
+        )?;
+        ensure(
+            x.good_steps < s.fp16.growth_interval && x.skipped <= m.step - m.updates,
+            "the counts of its loss scaler do not fit its steps",
+        )?;
+    }
+    let plain = |text: &str| text.len() <= 200 && !text.chars().any(char::is_control);
+    ensure(
+        l.scaler.iter().all(|r| plain(&r.first)),
+        "its ledger has a name that is none",
     )?;
     let hex = |d: &str| d.len() == 16 && d.bytes().all(|b| b.is_ascii_hexdigit());
     ensure(

@@ -55,10 +55,10 @@ pub(crate) fn sample(scheme: Scheme) -> (Meta, Vec<State>, Columns) {
         },
         train_ema: Some(4.098),
         // Case 13 of the public bug reports: a scaler's state comes back as it was.
-        scaler: Some(Scaler {
+        scaler: scheme.policy().scaled.then_some(Scaler {
             scale: 1024.0,
             good_steps: 1,
-            skipped: 3,
+            skipped: 0,
         }),
         random: [("rounding".to_string(), u64::MAX)].into(),
         best: Some(Best {
