@@ -4,7 +4,7 @@ use crate::data::named::is_named;
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::models::char_gpt::CharGpt;
-use crate::passes::autocast::{BF16, FP16, FP32, MIXED, Policy};
+use crate::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -18,12 +18,25 @@ pub enum Scheme {
     Mixed,
     /// Everything stored in bf16.
     Bf16,
+    /// Everything stored in bf16, weights and moments rounded stochastically.
+    #[serde(rename = "bf16-sr")]
+    Bf16Sr,
+    /// Everything stored in bf16, with a compensation term for each weight.
+    #[serde(rename = "bf16-kahan")]
+    Bf16Kahan,
     /// Weights and optimizer in binary32, products in binary16 under dynamic loss scaling.
     Fp16,
 }
 
 /// The schemes of this version, in the order in which they run.
-pub const SCHEMES: &[Scheme] = &[Scheme::Fp32, Scheme::Mixed, Scheme::Bf16, Scheme::Fp16];
+pub const SCHEMES: &[Scheme] = &[
+    Scheme::Fp32,
+    Scheme::Mixed,
+    Scheme::Bf16,
+    Scheme::Bf16Sr,
+    Scheme::Bf16Kahan,
+    Scheme::Fp16,
+];
 
 /// What runs where nothing else is asked for: the comparison of the seed document.
 pub const DEFAULT_SCHEMES: &[Scheme] = &[Scheme::Fp32, Scheme::Mixed, Scheme::Bf16];
@@ -35,6 +48,8 @@ impl Scheme {
             Scheme::Fp32 => FP32,
             Scheme::Mixed => MIXED,
             Scheme::Bf16 => BF16,
+            Scheme::Bf16Sr => BF16_SR,
+            Scheme::Bf16Kahan => BF16_KAHAN,
             Scheme::Fp16 => FP16,
         }
     }

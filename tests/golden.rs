@@ -6,7 +6,7 @@ mod common;
 use common::repo;
 use isobit::graph::print::print as print_graph;
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
-use isobit::passes::autocast::{BF16, FP16, FP32, MIXED, Policy};
+use isobit::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use isobit::passes::compile;
 use isobit::passes::scaling::Scaling;
 use isobit::plan::print::print as print_plan;
@@ -52,7 +52,7 @@ fn options(clip: f32, policy: Policy) -> TrainOptions {
 
 #[test]
 fn graphs_and_plans() {
-    for policy in [FP32, MIXED, BF16, FP16] {
+    for policy in [FP32, MIXED, BF16, BF16_SR, BF16_KAHAN, FP16] {
         let train = || {
             MODEL
                 .train_program(&options(1.0, policy))

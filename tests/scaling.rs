@@ -12,6 +12,7 @@ use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, View, ViewMut, scaling as kernels};
 use isobit::models::char_gpt::CharGpt;
 use isobit::ops::{AdamPart, Op};
+use isobit::passes::autocast::Rounding;
 use isobit::passes::compile;
 use isobit::passes::scaling::{CORRECTIONS, SCALE, SCALER_COUNTS, ScaledLoss, Scaling};
 use isobit::train::session::{Programs, Session};
@@ -42,7 +43,10 @@ impl Tiny {
             let loss = (w * c).sum_all();
             let scaled = ScaledLoss::new(g, loss, Some(scaling));
             let scaled = scaled.backward(g, &[w]).expect("differentiable");
-            let ready = scaled.unscale(g).clip(g, clip).step_or_skip(g);
+            let ready = scaled
+                .unscale(g)
+                .clip(g, clip)
+                .step_or_skip(g, Rounding::Nearest);
             let mut updates = ready.updates.clone();
             let rest = [m, v, ready.grads[0], ready.hyper, ready.factor, ready.norm];
             for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {

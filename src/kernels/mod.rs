@@ -15,6 +15,7 @@ pub mod histogram;
 pub mod lanes;
 pub mod math;
 pub mod optim;
+pub mod optim_low;
 pub mod packed;
 pub mod pointwise;
 pub mod reduce;
@@ -266,6 +267,9 @@ pub static ALL: &[&KernelDef] = &[
     &gather::ROW_ORDER,
     &gather::GATHER_GRAD,
     &optim::ADAMW,
+    &optim_low::ADAMW_SCALARS,
+    &optim_low::ADAMW_STOCHASTIC,
+    &optim_low::ADAMW_COMPENSATED,
     &scaling::STEP_SCALARS,
     &scaling::LOSS_SCALE,
     &digest::DIGEST,

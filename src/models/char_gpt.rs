@@ -5,8 +5,9 @@ use crate::graph::{Graph, NodeId, Program, Tx, Type};
 use crate::kernels::histogram::BINS;
 use crate::kernels::rng::Stream;
 use crate::ops::digest::blocks as digest_blocks;
+use crate::ops::optim::Store;
 use crate::ops::{AdamPart, Op};
-use crate::passes::autocast::{Policy, autocast};
+use crate::passes::autocast::{Policy, Rounding, autocast};
 use crate::passes::scaling::{ScaledLoss, Scaling};
 use std::collections::HashMap;
 
@@ -81,9 +82,18 @@ impl Weight {
         format!("{}.v", self.name)
     }
 
-    /// Names of its states: the weight and both moments.
-    pub fn states(&self) -> [String; 3] {
-        [self.name.clone(), self.m(), self.v()]
+    /// Name of its compensation's state, of a policy that has one.
+    pub fn c(&self) -> String {
+        format!("{}.c", self.name)
+    }
+
+    /// Names of its states under a policy: the weight, both moments, the compensation.
+    pub fn states(&self, policy: &Policy) -> Vec<String> {
+        let mut out = vec![self.name.clone(), self.m(), self.v()];
+        if policy.rounding == Rounding::Compensated {
+            out.push(self.c());
+        }
+        out
     }
 
     /// Length of its last dimension.
@@ -238,7 +248,7 @@ impl CharGpt {
             let edges = o
                 .histogram
                 .then(|| g.input("edges", Type::f32(&[BINS + 1])));
-            let ready = clipped.step_or_skip(g);
+            let ready = clipped.step_or_skip(g, o.policy.rounding);
             let mut outputs = vec![
                 ("loss".to_string(), loss.id),
                 ("grad_norm".to_string(), ready.norm.id),
@@ -247,17 +257,33 @@ impl CharGpt {
                 outputs.push(("clip_factor".into(), ready.factor.id));
             }
             let (mut updates, mut updated) = (ready.updates.clone(), Vec::new());
-            let rest = [ready.hyper, ready.factor, ready.norm];
-            for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&ready.grads))
-            {
-                let moment =
-                    |name: String| g.state(&name, Type::new(&weight.dims, o.policy.storage));
-                let (m, v) = (moment(weight.m()), moment(weight.v()));
-                for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {
+            let each = self
+                .weights()
+                .into_iter()
+                .zip(weights.iter().zip(&ready.grads));
+            for (tensor, (weight, (&w, &grad))) in each.enumerate() {
+                let ty = Type::new(&weight.dims, o.policy.storage);
+                let others = weight.states(&o.policy).split_off(1);
+                let mut states = vec![w];
+                states.extend(others.iter().map(|name| g.state(name, ty)));
+                let tail = match ready.scalars {
+                    Some(scalars) => vec![grad, scalars],
+                    None => vec![grad, ready.hyper, ready.factor, ready.norm],
+                };
+                let operands: Vec<Tx> = states[1..].iter().copied().chain(tail).collect();
+                let parts = [AdamPart::W, AdamPart::M, AdamPart::V, AdamPart::C];
+                for (part, state) in parts.into_iter().zip(&states) {
                     let Op::State(index) = state.node().op else {
                         unreachable!("declared as a state")
                     };
-                    let new = w.op(Op::AdamW(part), &[&[m, v, grad], &rest[..]].concat());
+                    let op = match o.policy.rounding {
+                        Rounding::Nearest => Op::AdamW(part),
+                        Rounding::Stochastic => {
+                            Op::AdamWLow(Store::Stochastic(tensor as u32), part)
+                        }
+                        Rounding::Compensated => Op::AdamWLow(Store::Compensated, part),
+                    };
+                    let new = w.op(op, &operands);
                     updates.push((index, new.id));
                     updated.push(new);
                 }
@@ -312,7 +338,8 @@ impl CharGpt {
             let mut tensors = Vec::new();
             for w in self.weights() {
                 let ty = Type::new(&w.dims, policy.storage);
-                tensors.extend(w.states().map(|name| graph.state(&name, ty)));
+                let names = w.states(policy);
+                tensors.extend(names.iter().map(|name| graph.state(name, ty)));
             }
             digest(&graph, &tensors)
         };

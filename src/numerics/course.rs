@@ -83,8 +83,8 @@ impl<'a> Course<'a> {
         let (block, s) = (self.settings.block, self.settings);
         let data = self.data;
         let (idx, target) = gather(&data.text.train, self.offsets(step), block);
-        let (lr, scaled) = (lr_at(s, step - 1), self.scheme.policy().scaled);
-        let hyper = hyper_words(s, lr, step as u64, scaled);
+        let (lr, policy) = (lr_at(s, step - 1), self.scheme.policy());
+        let hyper = hyper_words(s, &policy, lr, step as u64);
         [("idx", idx), ("target", target), ("hyper", hyper)]
     }
 
@@ -102,17 +102,18 @@ impl<'a> Course<'a> {
     /// Names of the states that digests cover, in their order.
     pub fn tensors(&self) -> Vec<String> {
         let weights = self.model.weights();
-        weights.iter().flat_map(|w| w.states()).collect()
+        let policy = self.scheme.policy();
+        weights.iter().flat_map(|w| w.states(&policy)).collect()
     }
 
     /// The words of each tensor's digest in the digest state.
     fn ranges(&self) -> Vec<Range<usize>> {
-        let dtype = self.scheme.policy().storage;
+        let policy = self.scheme.policy();
         let mut at = 0;
         let weights = self.model.weights();
         let each = weights.iter().flat_map(|w| {
-            let words = crate::shape::Shape::new(&w.dims).words(dtype);
-            [2 * words.div_ceil(BLOCK); 3]
+            let words = crate::shape::Shape::new(&w.dims).words(policy.storage);
+            vec![2 * words.div_ceil(BLOCK); w.states(&policy).len()]
         });
         each.map(|n| {
             at += n;
@@ -172,17 +173,18 @@ impl Runner {
     /// The device cannot hold it.
     pub fn start(mut exec: Box<dyn Executor>, course: &Course) -> Result<Runner, Error> {
         let program = exec.load(course.plan.clone())?;
-        let storage = course.scheme.policy().storage;
+        let policy = course.scheme.policy();
         for (name, words) in &course.start {
             exec.write_state(name, words)?;
         }
         for (w, (name, data)) in course.model.weights().iter().zip(course.weights) {
             assert_eq!(w.name, *name, "weights come in the model's order");
-            let words = storage.pack(w.row(), data);
-            exec.write_state(name, &words)?;
+            let words = policy.storage.pack(w.row(), data);
             let zeros = vec![0; words.len()];
-            exec.write_state(&w.m(), &zeros)?;
-            exec.write_state(&w.v(), &zeros)?;
+            for state in w.states(&policy).iter().skip(1) {
+                exec.write_state(state, &zeros)?;
+            }
+            exec.write_state(name, &words)?;
         }
         Ok(Runner {
             exec,

@@ -45,6 +45,8 @@ pub enum AdamPart {
     M,
     /// The second moment.
     V,
+    /// What rounding took from the weight, of an update that keeps it.
+    C,
 }
 
 /// A graph operation. Attributes that are numbers are held as bits, so that equality is exact.
@@ -111,6 +113,10 @@ pub enum Op {
     PutRows,
     /// (w, m, v, g, hyper[8], scale[1], norm[1]) -> one of AdamW's results.
     AdamW(AdamPart),
+    /// (w, m, v, [c,] g, scalars) -> one of the results of AdamW on bf16 weights.
+    AdamWLow(optim::Store, AdamPart),
+    /// (hyper[n], scale[1], norm[1]) -> the scalars of [`Op::AdamWLow`], [n + 2].
+    AdamWScalars,
     /// (norm[1], loss[1], counts[4], hyper[8], table[n, 2]) -> one of what AdamW reads under loss scaling.
     StepScalars(scaling::ScalarPart),
     /// (norm[1], scale[1], counts[4]) -> part of the loss scaler's new state.
@@ -205,6 +211,8 @@ pub fn def(op: &Op) -> &'static OpDef {
         Op::AttentionCached(_) => &cache::ATTENTION_CACHED,
         Op::PutRows => &cache::PUT_ROWS,
         Op::AdamW(_) => &optim::ADAMW,
+        Op::AdamWLow(..) => &optim::ADAMW_LOW,
+        Op::AdamWScalars => &optim::ADAMW_SCALARS_OP,
         Op::StepScalars(_) => &scaling::STEP_SCALARS,
         Op::LossScale { .. } => &scaling::LOSS_SCALE,
         Op::Digest => &digest::DIGEST,
@@ -240,6 +248,8 @@ pub fn all() -> Vec<&'static OpDef> {
         &cache::ATTENTION_CACHED,
         &cache::PUT_ROWS,
         &optim::ADAMW,
+        &optim::ADAMW_LOW,
+        &optim::ADAMW_SCALARS_OP,
         &scaling::STEP_SCALARS,
         &scaling::LOSS_SCALE,
         &digest::DIGEST,
@@ -276,6 +286,7 @@ pub fn attributes(op: &Op) -> String {
             format!(" heads {h}")
         }
         Op::AdamW(part) => format!(" {part:?}"),
+        Op::AdamWLow(store, part) => format!(" {store:?} {part:?}"),
         Op::StepScalars(part) => format!(" {part:?}"),
         Op::LossScale {
             part,

@@ -8,6 +8,7 @@
 //! be clipped before they are unscaled, unscaled twice, or applied without the decision to skip. Without a
 //! [`Scaling`] the scale is 1 and costs nothing.
 
+use super::autocast::Rounding;
 use super::grad::grad;
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Tx, Type};
@@ -82,6 +83,8 @@ pub struct Ready<'g> {
     pub factor: Tx<'g>,
     /// AdamW's scalars.
     pub hyper: Tx<'g>,
+    /// The same for bf16 weights that keep small updates: clipping, norm and key included.
+    pub scalars: Option<Tx<'g>>,
     /// New values of the scaler's states, by state index.
     pub updates: Vec<(u32, NodeId)>,
 }
@@ -162,15 +165,24 @@ impl<'g> Clipped<'g> {
     /// Decides on the device whether the step is applied or skipped: the optimizer leaves its states alone
     /// where the norm is not finite, and the scale of the next step follows. The input `hyper` is declared
     /// here.
-    pub fn step_or_skip(self, g: &'g Graph) -> Ready<'g> {
-        let hyper = g.input("hyper", Type::f32(&[HYPER]));
+    pub fn step_or_skip(self, g: &'g Graph, rounding: Rounding) -> Ready<'g> {
+        let words = match rounding {
+            Rounding::Stochastic => HYPER + 2,
+            Rounding::Nearest | Rounding::Compensated => HYPER,
+        };
+        let hyper = g.input("hyper", Type::f32(&[words]));
         let mut ready = Ready {
             grads: self.grads,
             norm: self.norm,
             factor: self.factor,
             hyper,
+            scalars: None,
             updates: vec![],
         };
+        if rounding != Rounding::Nearest {
+            assert!(self.scaler.is_none(), "bf16 needs no loss scale");
+            ready.scalars = Some(hyper.op(Op::AdamWScalars, &[self.factor, self.norm]));
+        }
         let Some(s) = self.scaler else { return ready };
         g.scope("scaler", || {
             let table = g.state(CORRECTIONS, Type::f32(&[s.scaling.corrections, 2]));

@@ -80,7 +80,7 @@ pub struct SchemeLedger {
     pub steps: Vec<StepRow>,
     /// Every evaluation.
     pub curve: Vec<CurveRow>,
-    /// Every evaluation of the same weights in fp32.
+    /// Every evaluation of the same weights in fp32, of a scheme whose own is another.
     pub curve_fp32: Vec<CurveRow>,
     /// Step and share of swallowed updates, in a mixed run.
     pub swallow: Vec<(usize, f64)>,
@@ -134,7 +134,9 @@ impl SchemeLedger {
             self.dir
                 .join(format!("{kind}_{}{}.csv", self.scheme, self.tag))
         };
-        for (kind, rows) in [("curve", &self.curve), ("curve_fp32eval", &self.curve_fp32)] {
+        let curves = [("curve", &self.curve), ("curve_fp32eval", &self.curve_fp32)];
+        let own_is_fp32 = |kind: &str| kind != "curve" && self.curve_fp32.is_empty();
+        for (kind, rows) in curves.into_iter().filter(|c| !own_is_fp32(c.0)) {
             let rows = rows.iter().map(|r| {
                 [
                     r.step.to_string(),

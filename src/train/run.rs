@@ -449,16 +449,14 @@ impl Run<'_> {
         )?);
         let fp32 = match self.session.has_own_fp32() {
             true => own,
-            false => curve(validate(
-                self.session,
-                self.s,
-                self.data,
-                Session::evaluate_fp32,
-            )?),
+            false => {
+                let fp32 = validate(self.session, self.s, self.data, Session::evaluate_fp32)?;
+                self.ledger.curve_fp32.push(curve(fp32));
+                curve(fp32)
+            }
         };
         row.val_loss = Some(own.val_loss);
         self.ledger.curve.push(own);
-        self.ledger.curve_fp32.push(fp32);
         self.observer.evaluated(&own);
         Ok(fp32.val_loss)
     }

@@ -159,9 +159,7 @@ pub struct StepResult {
 pub struct Session {
     exec: Box<dyn Executor>,
     model: CharGpt,
-    storage: DType,
-    /// Whether the loss is scaled.
-    scaled: bool,
+    policy: Policy,
     plan: Arc<crate::plan::Plan>,
     train: ProgramId,
     eval: ProgramId,
@@ -237,16 +235,16 @@ impl Session {
         for (w, (name, data)) in model.weights().iter().zip(weights) {
             assert_eq!(w.name, *name, "weights come in the model's order");
             let words = storage.pack(w.row(), data);
-            exec.write_state(name, &words)?;
             let zeros = vec![0; words.len()];
-            exec.write_state(&w.m(), &zeros)?;
-            exec.write_state(&w.v(), &zeros)?;
+            for state in w.states(&policy).iter().skip(1) {
+                exec.write_state(state, &zeros)?;
+            }
+            exec.write_state(name, &words)?;
         }
         Ok(Session {
             exec,
             model,
-            storage,
-            scaled: policy.scaled,
+            policy,
             plan: programs.train.clone(),
             train,
             eval,
@@ -290,7 +288,7 @@ impl Session {
         self.exec.write_input(program, "idx", &batch.0)?;
         self.exec.write_input(program, "target", &batch.1)?;
         self.exec
-            .write_input(program, "hyper", &hyper_words(s, lr, t, self.scaled))?;
+            .write_input(program, "hyper", &hyper_words(s, &self.policy, lr, t))?;
         if program != self.train {
             self.exec
                 .write_input(program, "edges", bytemuck::cast_slice(&edges()))?;
@@ -298,7 +296,7 @@ impl Session {
         self.exec.run(program)?;
         let loss = self.scalar(program, "loss")?;
         let grad_norm = self.scalar(program, "grad_norm")?;
-        let clips = self.scaled && s.clip != 0.0;
+        let clips = self.policy.scaled && s.clip != 0.0;
         Ok(StepResult {
             loss,
             grad_norm,
@@ -306,7 +304,7 @@ impl Session {
                 true => Some(self.scalar(program, "clip_factor")?),
                 false => None,
             },
-            scaled: match self.scaled {
+            scaled: match self.policy.scaled {
                 true => Some(scaler::last(&mut *self.exec, grad_norm)?),
                 false => None,
             },
@@ -318,7 +316,7 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn scaler(&mut self) -> Result<Option<meta::Scaler>, Error> {
-        match self.scaled {
+        match self.policy.scaled {
             true => scaler::read(&mut *self.exec).map(Some),
             false => Ok(None),
         }
@@ -336,7 +334,7 @@ impl Session {
         applied: u64,
     ) -> Result<(), Error> {
         let first = scaler::first(s);
-        match self.scaled {
+        match self.policy.scaled {
             true => scaler::restore(&mut *self.exec, saved.unwrap_or(&first), applied),
             false => Ok(()),
         }
@@ -444,7 +442,7 @@ impl Session {
         let mut out = Vec::new();
         for w in self.model.weights() {
             let words = self.exec.read_state(&w.name)?;
-            let data = self.storage.unpack(w.row(), &words);
+            let data = self.policy.storage.unpack(w.row(), &words);
             out.push((w.name, w.dims, data));
         }
         Ok(out)
@@ -455,7 +453,7 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn states(&mut self) -> Result<Vec<State>, Error> {
-        let mut out = layout(&self.model, self.storage);
+        let mut out = layout(&self.model, &self.policy);
         for state in &mut out {
             state.words = self.exec.read_state(&state.name)?;
         }
@@ -483,7 +481,7 @@ impl Session {
             let words = self
                 .exec
                 .read_output(self.last, &format!("grad.{}", w.name))?;
-            let data = self.storage.unpack(w.row(), &words);
+            let data = self.policy.storage.unpack(w.row(), &words);
             out.push((w.name, w.dims, data));
         }
         Ok(out)
@@ -515,7 +513,7 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn first_bad_place(&mut self) -> Result<Option<Place>, Error> {
-        let now = match self.scaled {
+        let now = match self.policy.scaled {
             true => scaler::rewind(&mut *self.exec)?,
             false => vec![],
         };

@@ -7,7 +7,7 @@ use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::ops::{Case, Fill, Op, ReduceOp};
-use isobit::passes::autocast::{BF16, FP16, FP32, MIXED, Policy};
+use isobit::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use isobit::passes::compile;
 use isobit::passes::scaling::Scaling;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
@@ -135,7 +135,7 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             compile("follow", m.follow_program(32, &policy)).expect("compiles"),
         ]
     };
-    let mut out: Vec<Plan> = [FP32, MIXED, BF16, FP16]
+    let mut out: Vec<Plan> = [FP32, MIXED, BF16, BF16_SR, BF16_KAHAN, FP16]
         .into_iter()
         .flat_map(each)
         .collect();

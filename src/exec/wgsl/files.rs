@@ -19,7 +19,10 @@ macro_rules! embed {
 
 embed! {
     "adamw.wgsl"
+    "adamw_compensated.wgsl"
     "adamw_packed.wgsl"
+    "adamw_scalars.wgsl"
+    "adamw_stochastic.wgsl"
     "attention.wgsl"
     "attention_cached.wgsl"
     "attention_grad.wgsl"
@@ -74,6 +77,7 @@ embed! {
     "lib/rng.wgsl"
     "lib/rows.wgsl"
     "lib/rows_serial.wgsl"
+    "lib/scalars.wgsl"
     "lib/weight_bf16.wgsl"
     "lib/weight_f16.wgsl"
     "lib/weight_f32.wgsl"

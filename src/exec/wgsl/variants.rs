@@ -39,6 +39,9 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "pointwise" => packed(step, plan, "pointwise.wgsl", "pointwise_packed.wgsl"),
         "copy" => flat("copy.wgsl", p.at(0)),
         "adamw" => packed(step, plan, "adamw.wgsl", "adamw_packed.wgsl"),
+        "adamw_scalars" => one("adamw_scalars.wgsl", 1, 1),
+        "adamw_stochastic" => words(step, plan, "adamw_stochastic.wgsl"),
+        "adamw_compensated" => words(step, plan, "adamw_compensated.wgsl"),
         "gemm_tree" => packed(step, plan, "gemm_tree.wgsl", "gemm_tree_packed.wgsl"),
         "xent" => flat("xent.wgsl", p.at(0)),
         "xent_grad" => flat("xent_grad.wgsl", p.at(0) * p.at(1)),
@@ -103,7 +106,13 @@ fn packed(step: &Step, plan: &Plan, wide: &'static str, narrow: &'static str) ->
     if !out.ty.dtype.packed() {
         return flat(wide, step.params.at(0));
     }
-    let mut v = flat(narrow, out.words());
+    words(step, plan, narrow)
+}
+
+/// One invocation a word of a packed result.
+fn words(step: &Step, plan: &Plan, file: &'static str) -> Variant {
+    let out = plan.buf(step.writes[0]);
+    let mut v = flat(file, out.words());
     let (row, words) = (out.ty.shape.row(), out.words());
     v.header = format!("const ROW: u32 = {row}u;\nconst WORDS: u32 = {words}u;\n");
     v

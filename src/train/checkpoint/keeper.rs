@@ -195,7 +195,7 @@ pub fn template(
         data,
         vocabulary: vocab.iter().collect(),
         ledger: LedgerMeta::default(),
-        tensors: roles(model),
+        tensors: roles(model, &scheme.policy()),
         digest: String::new(),
         sha256: String::new(),
     }
@@ -288,7 +288,10 @@ pub fn restore_ledger(c: &Checkpoint, ledger: &mut SchemeLedger) {
             .collect()
     };
     ledger.curve = curve(&l.curve);
-    ledger.curve_fp32 = curve(&l.curve_fp32);
+    ledger.curve_fp32 = match c.scheme() {
+        Scheme::Fp32 => vec![], // the same as its own, which earlier versions kept twice
+        _ => curve(&l.curve_fp32),
+    };
     ledger.swallow = l.swallow.iter().map(|r| (r.0 as usize, r.1)).collect();
     ledger.scaler = l.scaler.iter().map(scaler_row).collect();
     ledger.histogram = l.histogram.clone();

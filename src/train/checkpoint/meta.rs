@@ -210,7 +210,7 @@ pub enum Role {
     M,
     /// Second moment of the weight `of`.
     V,
-    /// Compensation of the weight `of` (a later scheme's Kahan term).
+    /// Compensation of the weight `of`: what rounding took away (Kahan).
     Kahan,
     /// A dense column of the ledger.
     Ledger,
