@@ -35,6 +35,7 @@ fn main() {
         histogram: false,
         digest: true,
         policy,
+        scaling: None,
     };
     let program = model.train_program(&options).expect("differentiable");
     let plan = Arc::new(compile("train", program).expect("compiles"));

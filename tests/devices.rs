@@ -52,6 +52,7 @@ fn measured(exec: Box<dyn Executor>, config: &Path, scheme: Scheme, steps: usize
     .expect("runs");
     let mut out: Vec<String> = ledger.steps.iter().map(|r| format!("{r:?}")).collect();
     out.push(format!("{:?} {:?}", ledger.swallow, ledger.histogram));
+    out.push(format!("{:?}", ledger.scaler));
     out
 }
 
@@ -77,7 +78,7 @@ fn same_everywhere(config: &Path, name: &str, steps: usize) {
             println!(
                 "{name} {}: {} steps on {label} have the CPU's bits",
                 scheme.name(),
-                have.len() - 1
+                have.len() - 2
             );
         }
     }

@@ -38,6 +38,7 @@ fn train() -> Arc<Plan> {
         histogram: false,
         digest: false,
         policy: FP32,
+        scaling: None,
     };
     let p = MODEL.train_program(&o);
     Arc::new(compile("train", p.expect("differentiable")).expect("compiles"))

@@ -42,7 +42,8 @@ pub struct TrainArgs {
     /// Initial weights (safetensors, PyTorch's names) [default: drawn from the seed].
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Precision schemes to run, comma-separated [default: all of this version].
+    /// Precision schemes to run, comma-separated: fp32, mixed, bf16, bf16-sr, bf16-kahan, fp16
+    /// [default: fp32,mixed,bf16].
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub schemes: Option<Vec<String>>,
     /// Where the files go [default: results/<preset>-<device>].
@@ -183,6 +184,17 @@ impl TrainArgs {
         if let Some(tag) = self.tag.as_ref().filter(|t| !plain_tag(t)) {
             return usage(format!(
                 "--tag {tag:?}: is part of file names: at most 64 letters, digits, `.`, `_` and `-`"
+            ));
+        }
+        // The files of `bf16` with the tag `-sr` would be those of `bf16-sr`.
+        let tag = self.tag.as_deref().unwrap_or_default();
+        let other = |a: &Scheme, b: &Scheme| {
+            b.name().len() > a.name().len() && format!("{}{tag}", a.name()).starts_with(b.name())
+        };
+        if let Some(b) = SCHEMES.iter().find(|b| SCHEMES.iter().any(|a| other(a, b))) {
+            return usage(format!(
+                "--tag {tag:?}: the files of another scheme would look like those of {}; begin it with `_`",
+                b.name()
             ));
         }
         Ok(Extras {

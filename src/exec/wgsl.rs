@@ -56,9 +56,7 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
         source.push_str(&expression::function(&step.params, expr, host));
         files.extend(expression::libraries(expr));
     }
-    if accessors::packs(step, plan) {
-        files.push("lib/bf16.wgsl");
-    }
+    files.extend(accessors::packing(step, plan));
     files.push(v.file);
     source.push_str(&files::expand(&files, &v.swaps));
     Shader {

@@ -16,7 +16,7 @@ use super::order::KEY_BLOCK;
 use super::packed::pitch;
 use super::scratch::Scratch;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
-use crate::dtype::{DType, bf16_to_f32, f32_to_bf16};
+use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 
 /// `qkv[b, t, 3c] -> y[b, t, c], lse[b, h, t]`. Rows of qkv hold q, k, v, each h heads of c/h. Uniform
@@ -82,17 +82,18 @@ impl Dims {
     /// A probability or score gradient as an operand: rounded to the operands' type, floored.
     #[inline(always)]
     fn operand(&self, x: f32) -> f32 {
-        // Both roundings and a select, so that the loop over keys is vectorised.
-        let narrow = bf16_to_f32(f32_to_bf16(x));
-        floor_to(
-            if self.dtype == DType::Bf16 { narrow } else { x },
-            self.floor(),
-        )
+        // All roundings and a select, so that the loop over keys is vectorised.
+        let rounded = match self.dtype {
+            DType::Bf16 => bf16_to_f32(f32_to_bf16(x)),
+            DType::F16 => f16_to_f32(f32_to_f16(x)),
+            DType::F32 | DType::U32 => x,
+        };
+        floor_to(rounded, self.floor())
     }
 
-    /// Operands below this count as zero.
+    /// Operands below this count as zero; no f16 is.
     fn floor(&self) -> u32 {
-        if self.dtype == DType::Bf16 {
+        if self.dtype.is_low() {
             FLOOR_BF16_OPERAND
         } else {
             FLOOR_F32_OPERAND
@@ -168,8 +169,8 @@ fn rows_of(n: Dims, parts: &[Rows], offset: usize) -> Scratch {
     for part in parts {
         let (these, others) = rest.split_at_mut(part.count() * n.padded());
         match part.dtype {
-            DType::Bf16 => copy_narrow(n, *part, offset, these),
-            _ => copy_wide(n, *part, offset, these),
+            DType::Bf16 | DType::F16 => copy_narrow(n, *part, offset, these),
+            DType::F32 | DType::U32 => copy_wide(n, *part, offset, these),
         }
         rest = others;
     }
@@ -192,7 +193,8 @@ crate::multiversion! {
         let x: &[u16] = bytemuck::cast_slice(x.words);
         for (row, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(n.padded())) {
             for (o, &x) in out.iter_mut().zip(&row[offset..][..n.d]) {
-                *o = floor_to(bf16_to_f32(x), n.floor());
+                let wide = if n.dtype == DType::Bf16 { bf16_to_f32(x) } else { f16_to_f32(x) };
+                *o = floor_to(wide, n.floor());
             }
         }
     }
@@ -211,7 +213,7 @@ impl Dims {
 
     /// What multiplies its operands.
     fn small(&self) -> Small {
-        Small::new(self.dtype == DType::Bf16)
+        Small::new(self.dtype.is_low())
     }
 
     /// Padded rows as `[rows / columns][d][columns]`, zeros past the rows there are.

@@ -317,8 +317,9 @@ fn round(dtype: DType, x: &mut [f32]) {
             *x = bf16_to_f32(f32_to_bf16(*x));
         }
     } else if dtype == DType::F16 {
+        // What underflows is +0, as it is when it is stored and loaded again.
         for x in x {
-            *x = f16_to_f32(f32_to_f16(*x));
+            *x = math::ftz(f16_to_f32(f32_to_f16(*x)));
         }
     }
 }

@@ -3,12 +3,12 @@
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Program, Tx, Type};
 use crate::kernels::histogram::BINS;
-use crate::kernels::optim::HYPER;
 use crate::kernels::rng::Stream;
 use crate::ops::digest::blocks as digest_blocks;
+use crate::ops::optim::Store;
 use crate::ops::{AdamPart, Op};
-use crate::passes::autocast::{Policy, autocast};
-use crate::passes::grad::grad;
+use crate::passes::autocast::{Policy, Rounding, autocast};
+use crate::passes::scaling::{ScaledLoss, Scaling};
 use std::collections::HashMap;
 
 /// Epsilon of the norms, PyTorch's default.
@@ -44,6 +44,8 @@ pub struct TrainOptions {
     pub digest: bool,
     /// Precision.
     pub policy: Policy,
+    /// Loss scaling, of a policy that is `scaled`.
+    pub scaling: Option<Scaling>,
 }
 
 /// The state that holds the digests' sums: of all weights and moments, block after block.
@@ -80,9 +82,18 @@ impl Weight {
         format!("{}.v", self.name)
     }
 
-    /// Names of its states: the weight and both moments.
-    pub fn states(&self) -> [String; 3] {
-        [self.name.clone(), self.m(), self.v()]
+    /// Name of its compensation's state, of a policy that has one.
+    pub fn c(&self) -> String {
+        format!("{}.c", self.name)
+    }
+
+    /// Names of its states under a policy: the weight, both moments, the compensation.
+    pub fn states(&self, policy: &Policy) -> Vec<String> {
+        let mut out = vec![self.name.clone(), self.m(), self.v()];
+        if policy.rounding == Rounding::Compensated {
+            out.push(self.c());
+        }
+        out
     }
 
     /// Length of its last dimension.
@@ -232,26 +243,47 @@ impl CharGpt {
             let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
             let (_, loss) = self.forward(g, &w, o.batch);
             let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
-            let grads = grad(g, loss, &weights)?;
-            let (norm, scale) = g.scope("clip", || clipping(g, &grads, o.clip));
-            let mut outputs = vec![
-                ("loss".to_string(), loss.id),
-                ("grad_norm".to_string(), norm.id),
-            ];
+            let scaled = ScaledLoss::new(g, loss, o.scaling).backward(g, &weights)?;
+            let clipped = scaled.unscale(g).clip(g, o.clip);
             let edges = o
                 .histogram
                 .then(|| g.input("edges", Type::f32(&[BINS + 1])));
-            let hyper = g.input("hyper", Type::f32(&[HYPER]));
-            let (mut updates, mut updated) = (Vec::new(), Vec::new());
-            for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
-                let moment =
-                    |name: String| g.state(&name, Type::new(&weight.dims, o.policy.storage));
-                let (m, v) = (moment(weight.m()), moment(weight.v()));
-                for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {
+            let ready = clipped.step_or_skip(g, o.policy.rounding);
+            let mut outputs = vec![
+                ("loss".to_string(), loss.id),
+                ("grad_norm".to_string(), ready.norm.id),
+            ];
+            if o.scaling.is_some() && o.clip != 0.0 {
+                outputs.push(("clip_factor".into(), ready.factor.id));
+            }
+            let (mut updates, mut updated) = (ready.updates.clone(), Vec::new());
+            let each = self
+                .weights()
+                .into_iter()
+                .zip(weights.iter().zip(&ready.grads));
+            for (tensor, (weight, (&w, &grad))) in each.enumerate() {
+                let ty = Type::new(&weight.dims, o.policy.storage);
+                let others = weight.states(&o.policy).split_off(1);
+                let mut states = vec![w];
+                states.extend(others.iter().map(|name| g.state(name, ty)));
+                let tail = match ready.scalars {
+                    Some(scalars) => vec![grad, scalars],
+                    None => vec![grad, ready.hyper, ready.factor, ready.norm],
+                };
+                let operands: Vec<Tx> = states[1..].iter().copied().chain(tail).collect();
+                let parts = [AdamPart::W, AdamPart::M, AdamPart::V, AdamPart::C];
+                for (part, state) in parts.into_iter().zip(&states) {
                     let Op::State(index) = state.node().op else {
                         unreachable!("declared as a state")
                     };
-                    let new = w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]);
+                    let op = match o.policy.rounding {
+                        Rounding::Nearest => Op::AdamW(part),
+                        Rounding::Stochastic => {
+                            Op::AdamWLow(Store::Stochastic(tensor as u32), part)
+                        }
+                        Rounding::Compensated => Op::AdamWLow(Store::Compensated, part),
+                    };
+                    let new = w.op(op, &operands);
                     updates.push((index, new.id));
                     updated.push(new);
                 }
@@ -306,7 +338,8 @@ impl CharGpt {
             let mut tensors = Vec::new();
             for w in self.weights() {
                 let ty = Type::new(&w.dims, policy.storage);
-                tensors.extend(w.states().map(|name| graph.state(&name, ty)));
+                let names = w.states(policy);
+                tensors.extend(names.iter().map(|name| graph.state(name, ty)));
             }
             digest(&graph, &tensors)
         };
@@ -332,23 +365,4 @@ fn digest(g: &Graph, tensors: &[Tx]) -> (u32, NodeId) {
 
 pub(super) fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
     g.scope(name, || x.op(Op::LayerNorm(EPS.to_bits()), &[gain]))
-}
-
-/// The norm of all gradients together, and the factor that clips it to `clip` (0: none), PyTorch's
-/// `clip_grad_norm_`.
-fn clipping<'g>(g: &'g Graph, grads: &[Tx<'g>], clip: f32) -> (Tx<'g>, Tx<'g>) {
-    let squares = grads.iter().map(|d| d.f32()).map(|d| (d * d).sum_all());
-    let norm = squares
-        .reduce(|a, b| a + b)
-        .expect("a model has weights")
-        .sqrt()
-        .reshape(&[1]);
-    let one = g.constant(1.0, DType::F32).broadcast(norm.shape());
-    if clip == 0.0 {
-        return (norm, one);
-    }
-    (
-        norm,
-        (norm.constant(clip) / (norm + norm.constant(1e-6))).minimum(one),
-    )
 }

@@ -9,7 +9,8 @@ use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
 use crate::passes::compile;
 use crate::plan::Plan;
 use crate::train::run::Data;
-use crate::train::schedule::{hyper, lr_at};
+use crate::train::scaler;
+use crate::train::schedule::{hyper_words, lr_at};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct Course<'a> {
     /// The scheme.
     pub scheme: Scheme,
     model: CharGpt,
+    /// States that the first step finds besides weights and moments.
+    start: Vec<(String, Vec<u32>)>,
     /// The training program, digests included.
     pub plan: Arc<Plan>,
     batches: Batches,
@@ -51,6 +54,7 @@ impl<'a> Course<'a> {
             histogram: false,
             digest: true,
             policy: scheme.policy(),
+            scaling: scaler::scaling(settings, &scheme.policy())?,
         };
         let program = model.train_program(&options).map_err(Error::Internal)?;
         let plan = compile("train", program).map_err(Error::Internal)?;
@@ -60,6 +64,7 @@ impl<'a> Course<'a> {
             weights,
             scheme,
             model,
+            start: scaler::start(settings, &scheme.policy())?,
             plan: Arc::new(plan),
             batches: data.batches(settings),
             drawn: vec![],
@@ -78,8 +83,8 @@ impl<'a> Course<'a> {
         let (block, s) = (self.settings.block, self.settings);
         let data = self.data;
         let (idx, target) = gather(&data.text.train, self.offsets(step), block);
-        let scalars = hyper(s, lr_at(s, step - 1), step as u64);
-        let hyper = scalars.iter().map(|x| x.to_bits()).collect();
+        let (lr, policy) = (lr_at(s, step - 1), self.scheme.policy());
+        let hyper = hyper_words(s, &policy, lr, step as u64);
         [("idx", idx), ("target", target), ("hyper", hyper)]
     }
 
@@ -97,17 +102,18 @@ impl<'a> Course<'a> {
     /// Names of the states that digests cover, in their order.
     pub fn tensors(&self) -> Vec<String> {
         let weights = self.model.weights();
-        weights.iter().flat_map(|w| w.states()).collect()
+        let policy = self.scheme.policy();
+        weights.iter().flat_map(|w| w.states(&policy)).collect()
     }
 
     /// The words of each tensor's digest in the digest state.
     fn ranges(&self) -> Vec<Range<usize>> {
-        let dtype = self.scheme.policy().storage;
+        let policy = self.scheme.policy();
         let mut at = 0;
         let weights = self.model.weights();
         let each = weights.iter().flat_map(|w| {
-            let words = crate::shape::Shape::new(&w.dims).words(dtype);
-            [2 * words.div_ceil(BLOCK); 3]
+            let words = crate::shape::Shape::new(&w.dims).words(policy.storage);
+            vec![2 * words.div_ceil(BLOCK); w.states(&policy).len()]
         });
         each.map(|n| {
             at += n;
@@ -167,14 +173,18 @@ impl Runner {
     /// The device cannot hold it.
     pub fn start(mut exec: Box<dyn Executor>, course: &Course) -> Result<Runner, Error> {
         let program = exec.load(course.plan.clone())?;
-        let storage = course.scheme.policy().storage;
+        let policy = course.scheme.policy();
+        for (name, words) in &course.start {
+            exec.write_state(name, words)?;
+        }
         for (w, (name, data)) in course.model.weights().iter().zip(course.weights) {
             assert_eq!(w.name, *name, "weights come in the model's order");
-            let words = storage.pack(w.row(), data);
-            exec.write_state(name, &words)?;
+            let words = policy.storage.pack(w.row(), data);
             let zeros = vec![0; words.len()];
-            exec.write_state(&w.m(), &zeros)?;
-            exec.write_state(&w.v(), &zeros)?;
+            for state in w.states(&policy).iter().skip(1) {
+                exec.write_state(state, &zeros)?;
+            }
+            exec.write_state(name, &words)?;
         }
         Ok(Runner {
             exec,
@@ -241,7 +251,8 @@ impl Runner {
     /// The device failed.
     pub fn snapshot(&mut self, course: &Course) -> Result<Snapshot, Error> {
         let mut states = Vec::new();
-        for name in course.tensors() {
+        let others = course.start.iter().map(|s| s.0.clone());
+        for name in course.tensors().into_iter().chain(others) {
             let words = self.exec.read_state(&name)?;
             states.push((name, words));
         }

@@ -59,11 +59,11 @@ impl Progress {
             why: "its place in the data does not fit its settings; is it from another program?"
                 .into(),
         };
-        if m.scaler.is_some() || !m.random.is_empty() {
+        if !m.random.is_empty() {
             return Err(Error::Weights {
                 path: c.path.clone(),
                 why: format!(
-                    "holds the state of a loss scaler or of random streams, which {} has not",
+                    "holds the state of random streams, which {} has not",
                     m.scheme
                 ),
             });

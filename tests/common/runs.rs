@@ -17,7 +17,6 @@ pub const FILES: &[&str] = &[
     "curve_fp32.csv",
     "curve_mixed.csv",
     "curve_bf16.csv",
-    "curve_fp32eval_fp32.csv",
     "curve_fp32eval_mixed.csv",
     "curve_fp32eval_bf16.csv",
     "swallow.csv",

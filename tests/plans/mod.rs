@@ -8,8 +8,9 @@ use isobit::kernels::{Params, rng};
 pub use isobit::measure::plans::multiply_add;
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::ops::{Case, Fill, Op, ReduceOp};
-use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
+use isobit::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use isobit::passes::compile;
+use isobit::passes::scaling::Scaling;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use isobit::shape::Shape;
 use isobit::train::ledgers::{snapshot_program, swallow_program};
@@ -118,6 +119,11 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             histogram: true,
             digest: true,
             policy,
+            scaling: policy.scaled.then_some(Scaling {
+                interval: 20,
+                cap: 65536.0,
+                corrections: 30,
+            }),
         };
         let train = m.train_program(&o).expect("differentiable");
         vec![
@@ -130,7 +136,10 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             compile("follow", m.follow_program(32, &policy)).expect("compiles"),
         ]
     };
-    let mut out: Vec<Plan> = [FP32, MIXED, BF16].into_iter().flat_map(each).collect();
+    let mut out: Vec<Plan> = [FP32, MIXED, BF16, BF16_SR, BF16_KAHAN, FP16]
+        .into_iter()
+        .flat_map(each)
+        .collect();
     let weights = m.weights();
     out.push(compile("snapshot", snapshot_program(&weights)).expect("compiles"));
     out.push(compile("swallow", swallow_program(&weights)).expect("compiles"));
