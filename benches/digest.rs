@@ -32,6 +32,7 @@ fn main() {
                     histogram: false,
                     digest,
                     policy: scheme.policy(),
+                    accumulate: 1,
                     scaling: None,
                 };
                 let program = s.model(65).train_program(&options).expect("differentiable");

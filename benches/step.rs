@@ -35,6 +35,7 @@ fn main() {
         histogram: false,
         digest: true,
         policy,
+        accumulate: 1,
         scaling: None,
     };
     let program = model.train_program(&options).expect("differentiable");

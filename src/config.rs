@@ -122,6 +122,14 @@ fn max_scale() -> f64 {
     16_777_216.0
 }
 
+fn one() -> usize {
+    1
+}
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
+}
+
 /// `[ledger]`: what is measured when.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,6 +169,9 @@ pub struct Settings {
     pub numerics: Numerics,
     /// Sequences a batch.
     pub batch: usize,
+    /// Batches a step: their gradients are summed before one update.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: usize,
     /// Steps.
     pub steps: usize,
     /// Steps of linear warm-up.
@@ -210,6 +221,7 @@ impl Settings {
             schemes: DEFAULT_SCHEMES.to_vec(),
             numerics: Numerics::default(),
             batch,
+            accumulate: 1,
             steps,
             warmup: 100,
             lr: 1e-3,
@@ -302,6 +314,7 @@ impl Settings {
         within("n_head", self.n_head as u64, 1, 1024)?;
         within("block", self.block as u64, 1, 65_536)?;
         within("batch", self.batch as u64, 1, 65_536)?;
+        within("accumulate", self.accumulate as u64, 1, 65_536)?;
         within("steps", self.steps as u64, 1, 1_000_000_000)?;
         within("warmup", self.warmup as u64, 0, 1_000_000_000)?;
         within("eval_interval", self.eval_interval as u64, 1, 1_000_000_000)?;
@@ -335,6 +348,12 @@ impl Settings {
             return usage(format!(
                 "batch {} times block {} is more than 2^30 positions a step",
                 self.batch, self.block
+            ));
+        }
+        if self.steps as u128 * self.accumulate as u128 * self.batch as u128 > 1 << 40 {
+            return usage(format!(
+                "steps {} times accumulate {} times batch {} is more than 2^40 sequences",
+                self.steps, self.accumulate, self.batch
             ));
         }
         number(
@@ -459,6 +478,7 @@ struct TrainTable {
     precision: Option<String>,
     numerics: Option<String>,
     batch: Option<i64>,
+    accumulate: Option<i64>,
     steps: Option<i64>,
     warmup: Option<i64>,
     lr: Option<f64>,
@@ -529,6 +549,7 @@ impl File {
                     .map_err(|_| format!("numerics = \"{n}\": must be \"portable\" or \"fast\""))?;
             }
             count("batch", &mut s.batch, t.batch)?;
+            count("accumulate", &mut s.accumulate, t.accumulate)?;
             count("steps", &mut s.steps, t.steps)?;
             count("warmup", &mut s.warmup, t.warmup)?;
             count("eval_interval", &mut s.eval_interval, t.eval_interval)?;

@@ -42,6 +42,7 @@ fn options(clip: f32, policy: Policy) -> TrainOptions {
         histogram: false,
         digest: false,
         policy,
+        accumulate: 1,
         scaling: policy.scaled.then_some(Scaling {
             interval: 20,
             cap: 65536.0,

@@ -51,6 +51,7 @@ impl Two {
             histogram: false,
             digest: false,
             policy,
+            accumulate: 1,
             scaling: scaler::scaling(&s, &policy).expect("a table"),
         };
         let program = model.train_program(&o).expect("differentiable");

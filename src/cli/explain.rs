@@ -129,6 +129,7 @@ impl Step {
             histogram: false,
             digest: false,
             policy: self.policy,
+            accumulate: 1,
             scaling: self.scaling,
         };
         self.model.train_program(&options).map_err(Error::Internal)

@@ -64,6 +64,10 @@ pub struct TrainArgs {
     /// Sequences a step.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub batch: Option<i64>,
+    /// Batches a step: their gradients are summed in f32 and divided by all tokens, then unscaled, clipped
+    /// and applied (or skipped) once.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub accumulate: Option<i64>,
     /// Seed of initial weights and batches.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<i64>,
@@ -114,6 +118,7 @@ impl TrainArgs {
         count("steps", &mut s.steps, self.steps)?;
         count("warmup", &mut s.warmup, self.warmup)?;
         count("batch", &mut s.batch, self.batch)?;
+        count("accumulate", &mut s.accumulate, self.accumulate)?;
         if let Some(v) = self.seed {
             s.seed =
                 u64::try_from(v).or_else(|_| usage(format!("--seed {v}: must not be negative")))?;

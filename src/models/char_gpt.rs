@@ -8,7 +8,7 @@ use crate::ops::digest::blocks as digest_blocks;
 use crate::ops::optim::Store;
 use crate::ops::{AdamPart, Op};
 use crate::passes::autocast::{Policy, Rounding, autocast};
-use crate::passes::scaling::{ScaledLoss, Scaling};
+use crate::passes::scaling::{ScaledGrads, ScaledLoss, Scaling};
 use std::collections::HashMap;
 
 /// Epsilon of the norms, PyTorch's default.
@@ -46,6 +46,9 @@ pub struct TrainOptions {
     pub policy: Policy,
     /// Loss scaling, of a policy that is `scaled`.
     pub scaling: Option<Scaling>,
+    /// Micro-batches a step, each of `batch` sequences. With more than one, [`CharGpt::micro_program`]
+    /// runs for each of them, then the training program for all.
+    pub accumulate: usize,
 }
 
 /// The state that holds the digests' sums: of all weights and moments, block after block.
@@ -175,11 +178,13 @@ impl CharGpt {
 
     /// (idx[b*t], target[b*t]) -> logits [b*t, v] and mean loss, a scalar. Shapes on the right are of the
     /// value on the left.
+    /// The mean is over the tokens of `parts` such batches.
     fn forward<'g>(
         &self,
         g: &'g Graph,
         w: &HashMap<String, Tx<'g>>,
         batch: usize,
+        parts: usize,
     ) -> (Tx<'g>, Tx<'g>) {
         let (b, t, c) = (batch, self.block, self.n_embd);
         let n = b * t;
@@ -204,7 +209,7 @@ impl CharGpt {
         let logits = g.scope("head", || x.matmul(w["tok.weight"], false, true)); // [n,v]
         let loss = g.scope("loss", || {
             let rows = logits.op(Op::Xent, &[target]); // [n]
-            rows.sum_all() * rows.constant(1.0 / n as f32)
+            rows.sum_all() * rows.constant(1.0 / (n * parts) as f32)
         });
         (logits, loss)
     }
@@ -230,7 +235,7 @@ impl CharGpt {
         g.scope("fc_proj", || x + (by.product)(h, weight("fc_proj"))) // [n,c]
     }
 
-    /// The program of a training step. Inputs `idx`, `target`, `hyper`; outputs `loss`, `grad_norm` and,
+    /// The program of a training step. Inputs `idx`, `target` (where it is not accumulated), `hyper`; outputs `loss`, `grad_norm` and,
     /// on request, every gradient as `grad.<weight>`; updates weights and moments.
     ///
     /// # Errors
@@ -241,9 +246,16 @@ impl CharGpt {
             let g = &graph;
             let w = self.declare(g, &o.policy);
             let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
-            let (_, loss) = self.forward(g, &w, o.batch);
-            let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
-            let scaled = ScaledLoss::new(g, loss, o.scaling).backward(g, &weights)?;
+            let scaled = match o.accumulate {
+                0 | 1 => self.scaled_grads(g, &w, o)?,
+                _ => {
+                    let names = self.weights();
+                    let types = names.iter().zip(&weights);
+                    let types: Vec<_> = types.map(|(x, w)| (x.name.as_str(), w.ty())).collect();
+                    ScaledGrads::accumulated(g, &types, o.scaling)
+                }
+            };
+            let loss = scaled.loss();
             let clipped = scaled.unscale(g).clip(g, o.clip);
             let edges = o
                 .histogram
@@ -307,6 +319,38 @@ impl CharGpt {
         })
     }
 
+    /// Loss and gradients of a batch, or of one micro-batch.
+    fn scaled_grads<'g>(
+        &self,
+        g: &'g Graph,
+        w: &HashMap<String, Tx<'g>>,
+        o: &TrainOptions,
+    ) -> Result<ScaledGrads<'g>, String> {
+        let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
+        let (_, loss) = self.forward(g, w, o.batch, o.accumulate.max(1));
+        let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
+        ScaledLoss::new(g, loss, o.scaling).backward(g, &weights)
+    }
+
+    /// The program of one micro-batch of a step with several: inputs `idx`, `target`, `goes_on` (0 for the
+    /// first one, else 1); adds its part of the loss and of the gradients to states, in f32.
+    ///
+    /// # Errors
+    /// An operation that cannot be differentiated.
+    pub fn micro_program(&self, o: &TrainOptions) -> Result<Program, String> {
+        let graph = Graph::new();
+        let updates = {
+            let w = self.declare(&graph, &o.policy);
+            let names: Vec<String> = self.weights().into_iter().map(|x| x.name).collect();
+            self.scaled_grads(&graph, &w, o)?.accumulate(&graph, &names)
+        };
+        Ok(Program {
+            graph,
+            outputs: vec![],
+            updates,
+        })
+    }
+
     /// The program of an evaluation: inputs `idx`, `target`; output `loss`.
     pub fn eval_program(&self, batch: usize, policy: &Policy) -> Program {
         let mut p = self.compare_program(batch, policy);
@@ -319,7 +363,7 @@ impl CharGpt {
         let graph = Graph::new();
         let outputs = {
             let w = self.declare(&graph, policy);
-            let (logits, loss) = self.forward(&graph, &w, batch);
+            let (logits, loss) = self.forward(&graph, &w, batch, 1);
             let ids = autocast(&graph, policy, &[loss.id, logits.id]);
             let logits = graph.tx(ids[1]).f32().id;
             vec![("loss".into(), ids[0]), ("logits".into(), logits)]

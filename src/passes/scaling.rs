@@ -127,7 +127,65 @@ impl<'g> ScaledLoss<'g> {
     }
 }
 
+/// State: the loss of the micro-batches so far, a scalar.
+pub const ACCUMULATED_LOSS: &str = "accumulated.loss";
+
+/// State: the scaled gradient of a weight, summed over micro-batches in f32.
+pub fn accumulated(weight: &str) -> String {
+    format!("accumulated.{weight}")
+}
+
 impl<'g> ScaledGrads<'g> {
+    /// Adds loss and gradients to what earlier micro-batches left, by the weights' names; the new values of
+    /// the states. The first micro-batch of a step starts anew: the input `goes_on`, f32[1], is 0 then,
+    /// else 1.
+    pub fn accumulate(self, g: &'g Graph, names: &[String]) -> Vec<(u32, NodeId)> {
+        let goes_on = g.input("goes_on", Type::f32(&[1]));
+        let add = |name: &str, x: Tx<'g>| {
+            let x = x.f32();
+            let sum = g.state(name, x.ty());
+            let Op::State(index) = sum.node().op else {
+                unreachable!("declared as a state")
+            };
+            // Not a product: what a skipped step left may be infinite.
+            let go = goes_on.reshape(&[]).broadcast(x.shape());
+            let zero = x.constant(0.0).broadcast(x.shape());
+            (index, (go.select(sum, zero) + x).id)
+        };
+        g.scope("accumulate", || {
+            let mut out = vec![add(ACCUMULATED_LOSS, self.loss)];
+            let each = names.iter().zip(&self.grads);
+            out.extend(each.map(|(name, &x)| add(&accumulated(name), x)));
+            out
+        })
+    }
+
+    /// What the micro-batches of a step left, each gradient in the type of its weight.
+    pub fn accumulated(
+        g: &'g Graph,
+        weights: &[(&str, Type)],
+        scaling: Option<Scaling>,
+    ) -> ScaledGrads<'g> {
+        let scaler = scaling.map(|s| Scaler::declare(g, s));
+        let grads = weights.iter().map(|(name, ty)| {
+            let sum = Type {
+                dtype: DType::F32,
+                ..*ty
+            };
+            g.state(&accumulated(name), sum).cast(ty.dtype)
+        });
+        ScaledGrads {
+            loss: g.state(ACCUMULATED_LOSS, Type::f32(&[])),
+            grads: grads.collect(),
+            scaler,
+        }
+    }
+
+    /// The loss, not scaled.
+    pub fn loss(&self) -> Tx<'g> {
+        self.loss
+    }
+
     /// Divides the scale out, once.
     pub fn unscale(self, g: &'g Graph) -> Grads<'g> {
         let grads = match self.scaler {

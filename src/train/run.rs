@@ -61,11 +61,15 @@ impl Data {
             None => None,
         };
         if let (Some(o), Some(p)) = (&train, &s.train_offsets)
-            && o.rows.len() < s.steps
+            && o.rows.len() < s.steps * s.accumulate
         {
             let n = o.rows.len();
+            let each = match s.accumulate {
+                1 => String::new(),
+                n => format!(" of {n} batches"),
+            };
             return usage(format!(
-                "{}: has {n} rows for {} steps; lower --steps or take another file",
+                "{}: has {n} rows for {} steps{each}; lower --steps or take another file",
                 p.display(),
                 s.steps
             ));
@@ -323,7 +327,9 @@ impl Run<'_> {
     /// One training step with its ledgers.
     fn step(&mut self) -> Result<Step, Error> {
         let (s, p) = (self.s, &mut self.progress);
-        let batch = gather(&self.data.text.train, &p.batches.next_offsets(), s.block);
+        let next =
+            |p: &mut Progress| gather(&self.data.text.train, &p.batches.next_offsets(), s.block);
+        let batch: Vec<_> = (0..s.accumulate).map(|_| next(p)).collect();
         let lr = lr_at(s, p.step);
         p.step += 1;
         p.updates += 1;

@@ -16,6 +16,7 @@ use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
 use crate::passes::memory::session_bytes;
+use crate::passes::scaling::accumulated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ use std::sync::Arc;
 pub struct Programs {
     scheme: Scheme,
     train: Arc<crate::plan::Plan>,
+    /// One micro-batch, where a step has several.
+    micro: Option<Arc<crate::plan::Plan>>,
     eval: Arc<crate::plan::Plan>,
     /// The evaluation of the same weights in fp32, where the scheme's own is another.
     eval_fp32: Option<Arc<crate::plan::Plan>>,
@@ -70,10 +73,18 @@ impl Programs {
             histogram: false,
             digest: false,
             policy,
+            accumulate: s.accumulate,
             scaling: scaler::scaling(s, &policy)?,
         };
         let train = model.train_program(&options).map_err(Error::Internal)?;
         let plan = |name: &str, p| compile(name, p).map(Arc::new).map_err(Error::Internal);
+        let micro = match s.accumulate {
+            1 => None,
+            _ => {
+                let micro = model.micro_program(&options).map_err(Error::Internal)?;
+                Some(plan("micro", micro)?)
+            }
+        };
         let ledgers = if scheme == Scheme::Mixed {
             let options = TrainOptions {
                 histogram: true,
@@ -103,6 +114,7 @@ impl Programs {
             ledgers,
             eval_fp32,
             train: plan("train", train)?,
+            micro,
             eval: plan("eval", model.eval_program(s.batch, &policy))?,
             digest: plan("digest", model.digest_program(&policy))?,
         })
@@ -116,6 +128,7 @@ impl Programs {
             .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
         [&self.train, &self.eval, &self.digest]
             .into_iter()
+            .chain(&self.micro)
             .chain(ledgers)
             .chain(&self.eval_fp32)
             .map(|p| &**p)
@@ -162,6 +175,7 @@ pub struct Session {
     policy: Policy,
     plan: Arc<crate::plan::Plan>,
     train: ProgramId,
+    micro: Option<ProgramId>,
     eval: ProgramId,
     eval_fp32: ProgramId,
     /// Bytes that the evaluation in fp32 added.
@@ -213,6 +227,10 @@ impl Session {
         let train = exec.load(programs.train.clone())?;
         let eval = exec.load(programs.eval.clone())?;
         let digest = exec.load(programs.digest.clone())?;
+        let micro = match &programs.micro {
+            Some(plan) => Some(exec.load(plan.clone())?),
+            None => None,
+        };
         let ledgers = match &programs.ledgers {
             Some(l) => Some(LedgerIds {
                 snapshot: exec.load(l.snapshot.clone())?,
@@ -247,6 +265,7 @@ impl Session {
             policy,
             plan: programs.train.clone(),
             train,
+            micro,
             eval,
             eval_fp32,
             beside,
@@ -267,7 +286,7 @@ impl Session {
         self.exec.memory().peak.saturating_sub(self.beside)
     }
 
-    /// One training step: batch (ids and targets), learning rate, number of the update from 1. With
+    /// One training step: its batches (ids and targets), learning rate, number of the update from 1. With
     /// `histogram` the gradients are counted too, where the scheme has that ledger.
     ///
     /// # Errors
@@ -275,7 +294,7 @@ impl Session {
     pub fn step(
         &mut self,
         s: &Settings,
-        batch: &(Vec<u32>, Vec<u32>),
+        batches: &[(Vec<u32>, Vec<u32>)],
         lr: f64,
         t: u64,
         histogram: bool,
@@ -285,8 +304,17 @@ impl Session {
             _ => self.train,
         };
         self.last = program;
-        self.exec.write_input(program, "idx", &batch.0)?;
-        self.exec.write_input(program, "target", &batch.1)?;
+        for (i, (idx, target)) in batches.iter().enumerate() {
+            let each = self.micro.unwrap_or(program);
+            self.exec.write_input(each, "idx", idx)?;
+            self.exec.write_input(each, "target", target)?;
+            if let Some(micro) = self.micro {
+                let goes_on = if i == 0 { 0f32 } else { 1.0 };
+                self.exec
+                    .write_input(micro, "goes_on", &[goes_on.to_bits()])?;
+                self.exec.run(micro)?;
+            }
+        }
         self.exec
             .write_input(program, "hyper", &hyper_words(s, &self.policy, lr, t))?;
         if program != self.train {
@@ -513,6 +541,9 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn first_bad_place(&mut self) -> Result<Option<Place>, Error> {
+        if self.micro.is_some() {
+            return self.first_bad_gradient();
+        }
         let now = match self.policy.scaled {
             true => scaler::rewind(&mut *self.exec)?,
             false => vec![],
@@ -522,6 +553,24 @@ impl Session {
             self.exec.write_state(&name, &words)?;
         }
         found
+    }
+
+    /// Of a step with several micro-batches the sums of their gradients are still there. The weights'
+    /// order is that of the forward pass; the backward pass reaches the last one first.
+    fn first_bad_gradient(&mut self) -> Result<Option<Place>, Error> {
+        for w in self.model.weights().into_iter().rev() {
+            let words = self.exec.read_state(&accumulated(&w.name))?;
+            let values = words.iter().map(|&w| f32::from_bits(w));
+            if let Some((element, value)) = values.enumerate().find(|v| !v.1.is_finite()) {
+                return Ok(Some(Place {
+                    kernel: "gradient",
+                    scope: w.name,
+                    element,
+                    value,
+                }));
+            }
+        }
+        Ok(None)
     }
 
     fn find_bad_place(&mut self) -> Result<Option<Place>, Error> {

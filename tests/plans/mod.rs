@@ -119,6 +119,7 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             histogram: true,
             digest: true,
             policy,
+            accumulate: 1,
             scaling: policy.scaled.then_some(Scaling {
                 interval: 20,
                 cap: 65536.0,
@@ -126,8 +127,12 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             }),
         };
         let train = m.train_program(&o).expect("differentiable");
+        let parts = TrainOptions { accumulate: 3, ..o };
+        let update = m.train_program(&parts).expect("differentiable");
         vec![
             compile("train", train).expect("compiles"),
+            compile("micro", m.micro_program(&parts).expect("differentiable")).expect("compiles"),
+            compile("update", update).expect("compiles"),
             compile("eval", m.eval_program(batch, &policy)).expect("compiles"),
             compile("digest", m.digest_program(&policy)).expect("compiles"),
             compile("logits", m.logits_program(batch, 7, &policy)).expect("compiles"),

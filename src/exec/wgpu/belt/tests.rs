@@ -148,6 +148,7 @@ fn every_shader_stays_valid() {
         histogram: false,
         digest: false,
         policy: FP32,
+        accumulate: 1,
         scaling: None,
     };
     let train = model.train_program(&o).expect("differentiable");
