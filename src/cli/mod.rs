@@ -12,6 +12,7 @@ pub mod job;
 pub mod outputs;
 pub mod probe;
 pub mod replay;
+pub mod report;
 pub mod sample;
 pub mod terminal;
 pub mod train;
@@ -53,6 +54,7 @@ Examples:
   isobit sample --from results/tiny-cpu/checkpoints/fp32     text from a trained model
   isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
+  isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
@@ -112,6 +114,8 @@ enum Command {
     Probe(probe::ProbeArgs),
     /// Show what a checkpoint or any safetensors file holds.
     Inspect(inspect::InspectArgs),
+    /// Write a run's report: one HTML file with verdict and plots, the plots as SVG and PNG.
+    Report(report::ReportArgs),
     /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
     Explain(explain::ExplainArgs),
 }
@@ -132,6 +136,7 @@ pub fn main() -> i32 {
         Command::Check(args) => check::check(&cli.global, &args),
         Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
+        Command::Report(args) => report::report(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Explain(args) => explain::explain(&cli.global, &args),
     };
@@ -145,7 +150,7 @@ pub fn main() -> i32 {
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
         "train", "sample", "eval", "export", "adapters", "check", "explain", "inspect", "probe",
-        "replay", "help",
+        "replay", "report", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];
