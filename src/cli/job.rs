@@ -121,6 +121,7 @@ impl Job<'_> {
         if stopped && saved {
             println!("to go on: isobit train --resume {}", self.outdir.display());
         }
+        super::report::after_training(self.outdir);
         match unsaved {
             Some(e) => Err(e),
             None => Ok(if stopped && interrupted() { 130 } else { 0 }),
@@ -130,6 +131,9 @@ impl Job<'_> {
     fn scheme(&mut self, i: usize, ready: &mut Option<Session>) -> Result<Ended, Error> {
         let (s, scheme) = (self.s, self.s.schemes[i]);
         let mut ledger = SchemeLedger::new(self.outdir, scheme.name(), self.tag);
+        ledger.tensors = (self.model.weights().iter())
+            .map(|w| (w.name.clone(), w.dims.iter().product::<usize>() as u64))
+            .collect();
         let progress = match self.point(scheme) {
             Some(c) => {
                 restore_ledger(c, &mut ledger);

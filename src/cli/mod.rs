@@ -4,11 +4,13 @@ pub mod adapters;
 pub mod check;
 pub mod checkpoints;
 pub mod device;
+pub mod doctor;
 pub mod eval;
 pub mod explain;
 pub mod export;
 pub mod inspect;
 pub mod job;
+pub mod lint;
 pub mod outputs;
 pub mod probe;
 pub mod replay;
@@ -54,6 +56,7 @@ Examples:
   isobit sample --from results/tiny-cpu/checkpoints/fp32     text from a trained model
   isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
+  isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
@@ -114,6 +117,8 @@ enum Command {
     Probe(probe::ProbeArgs),
     /// Show what a checkpoint or any safetensors file holds.
     Inspect(inspect::InspectArgs),
+    /// Look for common mistakes in a config file, a line each. Runs nothing.
+    Doctor(doctor::DoctorArgs),
     /// Write a run's report: one HTML file with verdict and plots, the plots as SVG and PNG.
     Report(report::ReportArgs),
     /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
@@ -136,6 +141,7 @@ pub fn main() -> i32 {
         Command::Check(args) => check::check(&cli.global, &args),
         Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
+        Command::Doctor(args) => doctor::doctor(&cli.global, &args),
         Command::Report(args) => report::report(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Explain(args) => explain::explain(&cli.global, &args),
@@ -150,7 +156,7 @@ pub fn main() -> i32 {
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
         "train", "sample", "eval", "export", "adapters", "check", "explain", "inspect", "probe",
-        "replay", "report", "help",
+        "replay", "report", "doctor", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

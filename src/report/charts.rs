@@ -32,7 +32,7 @@ pub fn chapters(g: &Group) -> Vec<Chapter> {
                 Err(why) => missing.push(why),
             }
         }
-        let id = format!("{id}{}", g.tag);
+        let id = format!("part-{id}{}", g.tag);
         out.push(Chapter {
             id,
             title,
@@ -474,7 +474,7 @@ fn scaler(g: &Group) -> Option<Chart> {
         caption: "The scale by which fp16 multiplies the loss. It halves at a gradient that is not finite, whose step is skipped, and doubles after a run of good ones.".into(),
         says: format!(
             "{} of {} steps skipped; the scale is {} at step {}.",
-            skipped.len(), g.scaler.len(), last.scale, last.step
+            skipped.len(), last.step, last.scale, last.step
         ),
         cells: cells(
             &["step", "loss scale", "skipped", "first not finite"],
@@ -547,7 +547,7 @@ fn memory(g: &Group) -> Option<Chart> {
             "Peak of the executor's own allocations, measured; the evaluation in fp32 is left out."
         }
         false => {
-            "What the plan of the training step holds when most is live, by class; `other`: evaluation and ledgers. The tick is the measured peak of the executor's own allocations."
+            "What the plan of the training step holds when most is live, by class; other: evaluation and ledgers. The tick is the measured peak of the executor's own allocations."
         }
     };
     let header: Vec<&str> = ["scheme"]

@@ -170,7 +170,10 @@ fn chapter(main: &mut String, c: &Chapter) {
         *main += "</div>";
     }
     if !c.missing.is_empty() {
-        let items = c.missing.iter().map(|m| format!("<li>{}</li>", escape(m)));
+        let items = c
+            .missing
+            .iter()
+            .map(|m| format!("<li>{}</li>", escape(&m.replace('`', ""))));
         let _ = write!(
             main,
             "<ul class=\"missing\">{}</ul>",
@@ -247,7 +250,6 @@ fn summary(main: &mut String, g: &Group) {
         "peak memory, MiB",
         "arithmetic",
         "numerics",
-        "digest of weights and moments",
     ];
     let loss = |v: Option<f64>| v.map_or("–".into(), |v| format!("{v:.4}"));
     let rows = g.schemes.iter().map(|s| {
@@ -257,10 +259,6 @@ fn summary(main: &mut String, g: &Group) {
             "fp32" => None,
             name => pair(g, name).map(|p| format!("{:+.4}", p.gap()).replace('-', "−")),
         };
-        let digest = s
-            .digest
-            .as_ref()
-            .map(|d| format!("{} at step {}", d.1, d.0));
         let kind = if s.name == "fp32" {
             "native"
         } else {
@@ -276,7 +274,6 @@ fn summary(main: &mut String, g: &Group) {
             sum.map_or("–".into(), |r| format!("{:.2}", r.peak_gib * 1024.0)),
             kind.into(),
             sum.map_or("–".into(), |r| r.numerics.clone()),
-            digest.unwrap_or_else(|| "–".into()),
         ]
     });
     let cells = Cells {
@@ -306,29 +303,69 @@ fn policy(main: &mut String, g: &Group) {
         return;
     }
     *main += "<p class=\"note\">How each scheme treats each operation. Arithmetic inside an operation is f32 throughout; a type says how operands and results are stored.</p>";
-    let mut schemes: Vec<&str> = vec![];
-    for r in &g.policy {
-        if !schemes.contains(&r[0].as_str()) {
-            schemes.push(&r[0]);
+    let _ = write!(
+        main,
+        "<details><summary>Operations by scheme: operands → result</summary>{}</details></section>\n",
+        table(&policy_cells(g), "policy", "words")
+    );
+}
+
+/// A row an operation, a column a scheme.
+fn policy_cells(g: &Group) -> Cells {
+    const MOST: usize = 16;
+    let (mut schemes, mut rows): (Vec<&str>, Vec<Vec<String>>) = (vec![], vec![]);
+    for [scheme, op, class, operands, result] in &g.policy {
+        if !schemes.contains(&scheme.as_str()) && schemes.len() < MOST {
+            schemes.push(scheme);
+        }
+        let Some(column) = schemes.iter().position(|s| s == scheme) else {
+            continue;
+        };
+        let at = rows.iter().position(|r| r[0] == *op).unwrap_or_else(|| {
+            rows.push(vec![op.clone(), class.clone()]);
+            rows.len() - 1
+        });
+        rows[at].resize(2 + column, String::new());
+        rows[at].push(format!("{operands} → {result}"));
+    }
+    let width = 2 + schemes.len();
+    rows.iter_mut().for_each(|r| r.resize(width, String::new()));
+    let header = ["operation", "class"].into_iter().chain(schemes);
+    Cells {
+        header: header.map(String::from).collect(),
+        rows,
+        note: String::new(),
+    }
+}
+
+/// The digests of all runs.
+fn digests(main: &mut String, f: &Folder) {
+    let mut rows = vec![];
+    for g in &f.groups {
+        for s in &g.schemes {
+            if let Some((step, digest)) = &s.digest {
+                let tag = if g.tag.is_empty() { "–" } else { &g.tag };
+                rows.push(vec![
+                    digest.clone(),
+                    s.name.into(),
+                    step.to_string(),
+                    tag.into(),
+                ]);
+            }
         }
     }
-    for scheme in schemes.iter().take(16) {
-        let rows = g.policy.iter().filter(|r| r[0] == **scheme);
-        let cells = Cells {
-            header: ["operation", "class", "operands", "result"]
-                .map(String::from)
-                .to_vec(),
-            rows: rows.map(|r| r[1..].to_vec()).collect(),
-            note: String::new(),
-        };
-        let _ = write!(
-            main,
-            "<details><summary>{}</summary>{}</details>",
-            escape(scheme),
-            table(&cells, &format!("policy of {scheme}"), "words")
-        );
+    if rows.is_empty() {
+        return;
     }
-    *main += "</section>\n";
+    *main += "<h3 id=\"digests\">Digests of weights and moments</h3><p class=\"note\">The same run has the same digest on every device in portable numerics.</p>";
+    let cells = Cells {
+        header: ["digest", "scheme", "step", "tag"]
+            .map(String::from)
+            .to_vec(),
+        rows,
+        note: String::new(),
+    };
+    *main += &table(&cells, "digests", "codes");
 }
 
 /// What the run was, as `env.json` says.
@@ -350,7 +387,9 @@ fn environment(main: &mut String, f: &Folder) {
     };
     let (facts, config): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|r| !r[0].starts_with("config."));
+    digests(main, f);
     if !facts.is_empty() {
+        *main += "<h3 id=\"machine\">Machine, program and data</h3>";
         *main += &table(&cells(facts), "environment", "words");
     }
     for (name, rows) in [

@@ -316,7 +316,11 @@ fn fp16_run(g: &Group) -> Option<Statement> {
     let mut text = match g.scaler.len() {
         0 => String::new(),
         n => {
-            format!("The loss scale went from {low} to {high}; {skips} of {n} steps were skipped. ")
+            // Only steps that tell something new have a row.
+            let steps = g.scaler[n - 1].step;
+            format!(
+                "The loss scale lay between {low} and {high}; {skips} of {steps} steps were skipped. "
+            )
         }
     };
     let culprit = g.scaler.iter().find(|r| r.skipped && !r.culprit.is_empty());

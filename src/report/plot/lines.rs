@@ -48,7 +48,7 @@ pub fn draw(l: &Lines, width: f64) -> Scene {
     let legend = Legend { entries }.draw(&mut s, 0.0, 0.0, width);
     let head = legend + 16.0;
     s.text((0.0, head), SMALL, Anchor::Start, Ink::Soft, &l.y_label);
-    let top = head + 12.0;
+    let top = head + 14.0;
     let bottom = top + body;
     let (x, y) = (x.drawn(left, right), y.drawn(bottom, top));
     for (v, name) in &ticks {
@@ -97,7 +97,8 @@ fn series(s: &mut Scene, line: &Series, i: usize, of: usize, x: &Scale, y: &Scal
             points: drawn,
             ink,
             width: look.width,
-            dash: look.dash,
+            // One line needs nothing to tell it apart.
+            dash: if of == 1 { &[] } else { look.dash },
             data: true,
         });
     }

@@ -20,10 +20,8 @@ pub enum Ink {
     Scheme(usize),
     /// A share from 0 to 20 twentieths.
     Heat(usize),
-    /// Text on a share below one half.
-    OnLow,
-    /// Text on a share of one half and above.
-    OnHigh,
+    /// Text on [`Ink::Heat`] of that number.
+    OnHeat(usize),
     /// A class of memory.
     Class(usize),
     /// What is inside a range, but with fewer bits.
@@ -50,17 +48,23 @@ pub struct Look {
 /// In the order of [`crate::report::read::SCHEMES`].
 pub const LOOKS: [Look; 6] = [
     look("#8c8c8c", "#8f969e", &[], Shape::Circle, 4.5),
-    look("#0059a8", "#5cb3ff", &[], Shape::Square, 1.8),
+    look("#1f6fd0", "#4da3ff", &[], Shape::Square, 1.8),
     look(
-        "#7a5c00",
-        "#f0d264",
+        "#4d3b00",
+        "#fff0a0",
         &[9.0, 3.0, 2.0, 3.0],
         Shape::Diamond,
         2.0,
     ),
-    look("#cc4400", "#ff8a4c", &[7.0, 3.5], Shape::Triangle, 2.0),
-    look("#00795a", "#4fd6ae", &[2.5, 3.0], Shape::Cross, 2.2),
-    look("#9a2f86", "#f0a3e0", &[12.0, 4.0], Shape::Down, 2.0),
+    look("#e8590c", "#ff8a4c", &[7.0, 3.5], Shape::Triangle, 2.0),
+    look("#00694e", "#4fd6ae", &[2.5, 3.0], Shape::Cross, 2.2),
+    look(
+        "#b0359a",
+        "#ffb8f0",
+        &[6.0, 2.0, 2.0, 2.0, 2.0, 2.0],
+        Shape::Down,
+        2.0,
+    ),
 ];
 
 const fn look(
@@ -114,9 +118,9 @@ impl Ink {
 
     /// Text on a share.
     pub fn on(share: f64) -> Ink {
-        match share < 0.5 {
-            true => Ink::OnLow,
-            false => Ink::OnHigh,
+        match Ink::heat(share) {
+            Ink::Heat(i) => Ink::OnHeat(i),
+            other => other,
         }
     }
 
@@ -137,8 +141,10 @@ impl Ink {
                     ramp(["#1b222b", "#265c8c", "#d5eaff"], t),
                 )
             }
-            Ink::OnLow => pair("#10161d", "#ffffff"),
-            Ink::OnHigh => pair("#10161d", "#ffffff"),
+            Ink::OnHeat(i) => {
+                let (light, dark) = Ink::Heat(i).colours();
+                (readable(light), readable(dark))
+            }
             Ink::Class(i) => pair(CLASS[i].0, CLASS[i].1),
             Ink::Faint => pair("#b9c6d3", "#43505d"),
         }
@@ -154,8 +160,7 @@ impl Ink {
             Ink::Axis => "axis".into(),
             Ink::Scheme(i) => format!("s{i}"),
             Ink::Heat(i) => format!("h{i}"),
-            Ink::OnLow => "onlow".into(),
-            Ink::OnHigh => "onhigh".into(),
+            Ink::OnHeat(i) => format!("o{i}"),
             Ink::Class(i) => format!("m{i}"),
             Ink::Faint => "faint".into(),
         }
@@ -169,16 +174,45 @@ impl Ink {
             Ink::Soft,
             Ink::Grid,
             Ink::Axis,
-            Ink::OnLow,
-            Ink::OnHigh,
             Ink::Faint,
         ];
         plain
             .into_iter()
             .chain((0..LOOKS.len()).map(Ink::Scheme))
             .chain((0..HEATS).map(Ink::Heat))
+            .chain((0..HEATS).map(Ink::OnHeat))
             .chain((0..CLASSES).map(Ink::Class))
             .collect()
+    }
+}
+
+/// Intensities of light, sRGB's curve undone.
+fn linear(c: Rgb) -> [f64; 3] {
+    c.map(|v| {
+        let v = v as f64 / 255.0;
+        match v <= 0.04045 {
+            true => v / 12.92,
+            false => libm::pow((v + 0.055) / 1.055, 2.4),
+        }
+    })
+}
+
+/// WCAG 2.2's contrast ratio.
+fn contrast(a: Rgb, b: Rgb) -> f64 {
+    let light = |c| {
+        let [r, g, b] = linear(c);
+        0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
+    };
+    let (a, b) = (light(a), light(b));
+    a.max(b) / a.min(b)
+}
+
+/// Black or white, whichever is easier to read on a colour.
+fn readable(on: Rgb) -> Rgb {
+    let (black, white) = ([0; 3], [255; 3]);
+    match contrast(black, on) > contrast(white, on) {
+        true => black,
+        false => white,
     }
 }
 
@@ -208,26 +242,6 @@ pub fn css() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn linear(c: Rgb) -> [f64; 3] {
-        c.map(|v| {
-            let v = v as f64 / 255.0;
-            match v <= 0.04045 {
-                true => v / 12.92,
-                false => ((v + 0.055) / 1.055).powf(2.4),
-            }
-        })
-    }
-
-    /// WCAG 2.2's contrast ratio.
-    fn contrast(a: Rgb, b: Rgb) -> f64 {
-        let light = |c| {
-            let [r, g, b] = linear(c);
-            0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
-        };
-        let (a, b) = (light(a), light(b));
-        a.max(b) / a.min(b)
-    }
 
     /// OKLab of a colour as dichromats see it: the confusion of red and green (Viénot et al. 1999).
     fn seen(c: Rgb, blind: Option<[[f64; 3]; 3]>) -> [f64; 3] {
@@ -297,7 +311,7 @@ mod tests {
                     for (p, q) in [(x.light, y.light), (x.dark, y.dark)] {
                         let (p, q) = (seen(rgb(p), blind), seen(rgb(q), blind));
                         let d: f64 = p.iter().zip(q).map(|(p, q)| (p - q).powi(2)).sum();
-                        assert!(d.sqrt() > 0.05, "{a} {b} {blind:?}: {}", d.sqrt());
+                        assert!(d.sqrt() > 0.08, "{a} {b} {blind:?}: {}", d.sqrt());
                     }
                 }
             }

@@ -183,7 +183,7 @@ impl Group {
 
 /// Whether a folder holds files that a report is made from.
 pub fn is_run(dir: &Path) -> Result<bool, Error> {
-    let known = |n: &String| n == "gemm.csv" || place(n).is_some_and(|p| p.kind != Kind::Policy);
+    let known = |n: &String| place(n).is_some_and(|p| p.kind != Kind::Policy);
     Ok(names(dir)?.iter().any(known))
 }
 
@@ -207,8 +207,17 @@ pub fn folder(dir: &Path) -> Result<Folder, Error> {
     Ok(Folder {
         groups,
         env: env(&dir.join("env.json"))?,
-        gemm: gemm(&dir.join("gemm.csv"))?,
+        gemm: products(dir)?,
     })
+}
+
+/// `gemm.csv` of the folder, or else of the one above it, where `isobit gemm` puts it.
+fn products(dir: &Path) -> Result<Vec<GemmRow>, Error> {
+    let own = gemm(&dir.join("gemm.csv"))?;
+    match own.is_empty() {
+        true => gemm(&dir.join("../gemm.csv")),
+        false => Ok(own),
+    }
 }
 
 /// The names of a folder's files, sorted.
