@@ -215,7 +215,6 @@ fn a_missing_file_leaves_a_note() {
     for (file, _) in notes {
         std::fs::remove_file(dir.join(file)).expect("removed");
     }
-    std::fs::remove_file(dir.join("curve_fp32eval_fp32.csv")).expect("removed");
     let o = isobit(&dir, &["report", "."]);
     assert!(o.status.success(), "{}", stderr(&o));
     let page = std::fs::read_to_string(dir.join("report.html")).expect("the page");

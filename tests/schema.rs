@@ -2,10 +2,12 @@
 //! every documented file is written by what the page says writes it.
 
 mod common;
+#[path = "common/runs.rs"]
+mod runs;
 
-use common::runs::write_config;
 use common::{fresh, isobit, repo, stderr, stdout};
 use isobit::config::SCHEMES;
+use runs::write_config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

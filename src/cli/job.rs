@@ -42,6 +42,8 @@ pub struct Job<'a> {
     pub stop_after: Option<usize>,
     /// Digest of the initial weights.
     pub init: String,
+    /// Whether plain lines are wanted on a terminal too.
+    pub quiet: bool,
     /// Checkpoints to go on from.
     pub points: Vec<Checkpoint>,
 }
@@ -172,7 +174,10 @@ impl Job<'_> {
             let folder = scheme_folder(self.outdir, scheme.name(), self.tag);
             Keeper::new(&folder, schedule, fixed)
         });
-        let mut view = Terminal::new(scheme, s.steps, progress.step, self.stop_after);
+        let mut view = {
+            let memory = (!self.quiet).then(|| self.programs[i].bytes());
+            Terminal::new(scheme, s.steps, progress.step, self.stop_after, memory)
+        };
         let run = Run {
             session: &mut session,
             scheme,

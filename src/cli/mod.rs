@@ -11,6 +11,7 @@ pub mod export;
 pub mod inspect;
 pub mod job;
 pub mod lint;
+pub mod live;
 pub mod outputs;
 pub mod probe;
 pub mod replay;

@@ -78,6 +78,9 @@ pub struct TrainArgs {
     /// Write the gradients of one step, by weight.
     #[arg(long, num_args = 2, value_names = ["STEP", "FILE"], allow_negative_numbers = true)]
     pub dump_grads: Option<Vec<String>>,
+    /// Plain lines on a terminal too, instead of the live view.
+    #[arg(long, short)]
+    pub quiet: bool,
     /// Check everything and say what would run, without running or writing.
     #[arg(long)]
     pub dry_run: bool,
@@ -301,6 +304,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         files: &files,
         schedule,
         stop_after,
+        quiet: args.quiet,
         init,
         points: resumed.map_or(vec![], |r| r.points),
     };

@@ -79,7 +79,12 @@ pub fn write(dir: &Path, tag: &str, s: Story) {
             let _ = writeln!(steps, "{step},{lr},{v},1.25,00000000{step:08x},{v:.7}");
         }
         put(format!("curve_{scheme}{tag}.csv"), curve);
-        put(format!("curve_fp32eval_{scheme}{tag}.csv"), fp32);
+        // fp32's own curve is this one.
+        if scheme != "fp32" {
+            put(format!("curve_fp32eval_{scheme}{tag}.csv"), fp32);
+        } else {
+            put(format!("curve_fp32{tag}.csv"), fp32);
+        }
         put(format!("steps_{scheme}{tag}.csv"), steps);
         let (ms, gib) = match scheme {
             "fp32" => (8.0, 1.0),

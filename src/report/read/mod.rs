@@ -203,6 +203,11 @@ pub fn folder(dir: &Path) -> Result<Folder, Error> {
     for g in &mut groups {
         let order = |s: &Scheme| SCHEMES.iter().position(|n| *n == s.name);
         g.schemes.sort_by_key(order);
+        // fp32's own curve is that of its weights in fp32.
+        let base = g.schemes.iter_mut().find(|s| s.name == "fp32");
+        if let Some(base) = base.filter(|s| s.fp32.is_empty()) {
+            base.fp32 = base.curve.clone();
+        }
     }
     Ok(Folder {
         groups,
