@@ -31,7 +31,7 @@ Looks for common mistakes of mixed precision, a line each, and runs nothing:
   fine      a mistake that cannot be made here
 
 The predicted share of swallowed updates takes the initial weights, and an AdamW update as normal with
-a standard deviation of 0.3 learning rates; the ledger of a mixed run measures it.
+a standard deviation of 0.2 learning rates; the ledger of a mixed run measures it.
 
 Exit codes: 0 no warning, 1 warnings, 2 an error.
 

@@ -35,7 +35,7 @@ pub struct Finding {
 }
 
 /// Standard deviation of an AdamW update, in learning rates: measured runs lie near it.
-const UPDATE: f64 = 0.3;
+const UPDATE: f64 = 0.2;
 /// Fewer characters a step leave a device idle.
 const FEW: usize = 256;
 /// A predicted share of swallowed updates that is worth a warning.
@@ -264,8 +264,8 @@ mod tests {
         // PyTorch 2.15, `small` on tiny-shakespeare, step 200: 0.2105 at lr 1e-3, 0.7432 at 1e-4.
         let (_, weights) = small(1e-3);
         let (high, low) = (predicted(&weights, 1e-3), predicted(&weights, 1e-4));
-        assert!((high - 0.2105).abs() < 0.1, "{high}");
-        assert!((low - 0.7432).abs() < 0.1, "{low}");
+        assert!((high - 0.2105).abs() < 0.05, "{high}");
+        assert!((low - 0.7432).abs() < 0.05, "{low}");
         assert!(predicted(&weights, 1e-5) > 0.93);
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let found = lines(&s, 64, &weights, Level::Warning);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
-            found[0].starts_with("bf16: at lr = 1.0e-4 about 68%"),
+            found[0].starts_with("bf16: at lr = 1.0e-4 about 77%"),
             "{found:?}"
         );
         s.schemes = vec![Scheme::Fp32, Scheme::Mixed];
