@@ -9,7 +9,8 @@
 //! The running softmax is that of Milakov and Gimelshein, arXiv:1805.02867, with the blocking of
 //! FlashAttention, arXiv:2205.14135.
 
-use super::lanes::{max2, tree};
+use super::cpu_gemm::small::{Side, Small};
+use super::lanes::max2;
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
 use super::order::KEY_BLOCK;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
@@ -101,13 +102,20 @@ impl Dims {
     }
 }
 
-type Block = [f32; KEY_BLOCK];
-/// Queries that go through a key block together, so that independent sums hide latency.
-const QUERIES: usize = 4;
+/// Queries that go through a key block together, a lane each: scores lie as `[key][query]`, so that all
+/// that is done along the keys is done for these at once.
+const QUERIES: usize = Small::COLUMNS;
 
-/// One head's operands, floored; keys and values also transposed in blocks: `[block][d][key]`.
+/// A number for each of the queries.
+type Lanes = [f32; QUERIES];
+/// The scores of a block of keys.
+type Block = [Lanes; KEY_BLOCK];
+
+/// One head's operands, floored, in rows of [`Dims::padded`] columns, and transposed: keys and values in
+/// blocks `[block][d][key]`, queries as `[d][query]`, padded to whole blocks with zeros.
 pub(super) struct Head {
     q: Vec<f32>,
+    qt: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     kt: Vec<f32>,
@@ -117,143 +125,212 @@ pub(super) struct Head {
 impl Head {
     fn gather(n: Dims, qkv: &[f32], h: usize) -> Head {
         let part = |which: usize| rows_of(n, qkv, 3 * n.c(), which * n.c() + h * n.d);
-        let (q, k, v) = (part(0), part(1), part(2));
-        let (kt, vt) = (blocked(&k, n), blocked(&v, n));
-        Head { q, k, v, kt, vt }
+        Head::of(n, part(0), part(1), part(2), true)
     }
 
     /// The queries of `qkv`; keys and values of the rows `before`, then of `qkv`. No transposed values.
     pub(super) fn after_rows(n: Dims, before: &[f32], qkv: &[f32], h: usize) -> Head {
         let part = |x: &[f32], which: usize| rows_of(n, x, 3 * n.c(), which * n.c() + h * n.d);
         let both = |which: usize| [part(before, which), part(qkv, which)].concat();
-        let (q, k, v) = (part(qkv, 0), both(1), both(2));
-        let (kt, vt) = (blocked(&k, n), Vec::new());
-        Head { q, k, v, kt, vt }
+        Head::of(n, part(qkv, 0), both(1), both(2), false)
+    }
+
+    fn of(n: Dims, q: Vec<f32>, k: Vec<f32>, v: Vec<f32>, values: bool) -> Head {
+        Head {
+            qt: n.transposed(&q, n.queries()),
+            kt: n.transposed(&k, KEY_BLOCK),
+            vt: if values { n.transposed(&v, KEY_BLOCK) } else { vec![] },
+            q,
+            k,
+            v,
+        }
     }
 }
 
-/// Rows of `d` floored elements out of a wider matrix.
+/// A head's rows out of a wider matrix, floored and padded with zeros.
 fn rows_of(n: Dims, x: &[f32], stride: usize, offset: usize) -> Vec<f32> {
-    let mut out = Vec::with_capacity(x.len() / stride * n.d);
-    for row in x.chunks_exact(stride) {
-        out.extend(row[offset..][..n.d].iter().map(|&x| floor_to(x, n.floor())));
-    }
+    let mut out = vec![0.0; x.len() / stride * n.padded()];
+    copy_rows(n, x, stride, offset, &mut out);
     out
-}
-
-/// `[t, d]` as `[t / KEY_BLOCK][d][KEY_BLOCK]`, padded with zeros.
-fn blocked(x: &[f32], n: Dims) -> Vec<f32> {
-    let mut out = vec![0.0; (x.len() / n.d).div_ceil(KEY_BLOCK) * n.d * KEY_BLOCK];
-    for (j, row) in x.chunks_exact(n.d).enumerate() {
-        let block = &mut out[j / KEY_BLOCK * n.d * KEY_BLOCK..];
-        for (d, &v) in row.iter().enumerate() {
-            block[d * KEY_BLOCK + j % KEY_BLOCK] = v;
-        }
-    }
-    out
-}
-
-/// Dot products of up to four rows with the keys of one transposed block, folded over ascending d.
-#[inline(always)]
-fn dots(rows: [&[f32]; QUERIES], block: &[f32]) -> [Block; QUERIES] {
-    let mut s = [[0f32; KEY_BLOCK]; QUERIES];
-    let [r0, r1, r2, r3] = rows;
-    for ((((col, &a), &b), &c), &d) in block
-        .chunks_exact(KEY_BLOCK)
-        .zip(r0)
-        .zip(r1)
-        .zip(r2)
-        .zip(r3)
-    {
-        for j in 0..KEY_BLOCK {
-            s[0][j] += a * col[j];
-            s[1][j] += b * col[j];
-            s[2][j] += c * col[j];
-            s[3][j] += d * col[j];
-        }
-    }
-    s
-}
-
-/// Four rows of `x` from row `i` on; rows past the end repeat the last one and are not used.
-#[inline(always)]
-fn four(x: &[f32], i: usize, t: usize, d: usize) -> [&[f32]; QUERIES] {
-    std::array::from_fn(|a| &x[(i + a).min(t - 1) * d..][..d])
-}
-
-#[inline(always)]
-fn add_scaled(out: &mut [f32], x: &[f32], by: f32) {
-    out.iter_mut().zip(x).for_each(|(o, &x)| *o += by * x);
-}
-
-/// What one query carries from block to block.
-struct Running {
-    max: f32,
-    sum: f32,
 }
 
 crate::multiversion! {
-    /// Query i stands at position `first + i` and sees the keys up to there.
-    pub(super) fn forward(n: Dims, first: usize, head: &Head, y: &mut [f32], lse: &mut [f32]) {
-        let blocks = n.d * KEY_BLOCK;
-        for i in (0..n.t).step_by(QUERIES) {
-            let live = QUERIES.min(n.t - i);
-            let mut run: [Running; QUERIES] = std::array::from_fn(|_| Running { max: 0.0, sum: 0.0 });
-            for b in 0..(first + i + live - 1) / KEY_BLOCK + 1 {
-                let mut s = dots(four(&head.q, i, n.t, n.d), &head.kt[b * blocks..(b + 1) * blocks]);
-                for a in 0..live {
-                    let keys = (first + i + a + 1).saturating_sub(b * KEY_BLOCK).min(KEY_BLOCK);
-                    if keys > 0 {
-                        let out = &mut y[(i + a) * n.d..(i + a + 1) * n.d];
-                        fold_block(n, &mut s[a], keys, b == 0, &mut run[a], out, &head.v[b * blocks..]);
-                    }
-                }
-            }
-            for (a, r) in run.iter().enumerate().take(live) {
-                y[(i + a) * n.d..(i + a + 1) * n.d].iter_mut().for_each(|y| *y = div(*y, r.sum));
-                lse[i + a] = ftz(r.max + log(r.sum));
+    fn copy_rows(n: Dims, x: &[f32], stride: usize, offset: usize, out: &mut [f32]) {
+        for (row, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(n.padded())) {
+            for (o, &x) in out.iter_mut().zip(&row[offset..][..n.d]) {
+                *o = floor_to(x, n.floor());
             }
         }
     }
 }
 
-/// Adds one block of keys to a query's running softmax.
+impl Dims {
+    /// Columns of a head's row in memory.
+    pub(super) fn padded(&self) -> usize {
+        self.d.next_multiple_of(Small::COLUMNS)
+    }
+
+    /// Rows of what is kept for each query.
+    pub(super) fn queries(&self) -> usize {
+        self.t.next_multiple_of(QUERIES)
+    }
+
+    /// What multiplies its operands.
+    fn small(&self) -> Small {
+        Small::new(self.dtype == DType::Bf16)
+    }
+
+    /// Padded rows as `[rows / columns][d][columns]`, zeros past the rows there are.
+    fn transposed(&self, rows: &[f32], columns: usize) -> Vec<f32> {
+        let blocks = rows.chunks(columns * self.padded());
+        let mut out = vec![0.0; blocks.len() * self.d * columns];
+        for (rows, out) in blocks.zip(out.chunks_exact_mut(self.d * columns)) {
+            let live = rows.len() / self.padded();
+            self.small()
+                .transpose(rows, self.padded(), live, columns, out);
+        }
+        out
+    }
+
+    /// Scores of the keys of a transposed block with the queries from `i` on: `s[key][query]`, folded over
+    /// ascending d, for the first `keys` of them.
+    fn dots(&self, block: &[f32], queries: &[f32], i: usize, keys: usize, s: &mut Block) {
+        let left = Side {
+            data: block,
+            stride: KEY_BLOCK,
+        };
+        let right = Side {
+            data: &queries[i..],
+            stride: self.queries(),
+        };
+        let s = s.as_flattened_mut();
+        self.small()
+            .product(self.d, left, right, (keys, QUERIES), s, QUERIES, true);
+    }
+
+    /// `out[i] += sum of left[p][i] * rows[p]` over ascending p below `k`, for `out`'s first `count` rows.
+    fn fold(&self, k: usize, left: Side, rows: &[f32], count: usize, out: &mut [f32]) {
+        let width = self.padded();
+        let right = Side {
+            data: rows,
+            stride: width,
+        };
+        let small = self.small();
+        small.product(k, left, right, (count, width), out, width, false);
+    }
+}
+
+/// How many keys of a block each query sees; none where there is no query.
+fn seen(n: Dims, position: usize, i: usize, keys: usize) -> [u32; QUERIES] {
+    std::array::from_fn(|a| {
+        let all = (position + a + 1).saturating_sub(keys).min(KEY_BLOCK);
+        if i + a < n.t { all as u32 } else { 0 }
+    })
+}
+
+/// Query i stands at position `first + i` and sees the keys up to there. `y[queries, padded]` begins as
+/// zeros.
+pub(super) fn forward(n: Dims, first: usize, head: &Head, y: &mut [f32], lse: &mut [f32]) {
+    let (width, block) = (n.padded(), n.d * KEY_BLOCK);
+    let mut s = [[0f32; QUERIES]; KEY_BLOCK];
+    for (i, lse) in (0..n.t).step_by(QUERIES).zip(lse.chunks_mut(QUERIES)) {
+        let out = &mut y[i * width..(i + QUERIES) * width];
+        let mut run = Running::default();
+        let last = first + i + lse.len();
+        for b in 0..last.div_ceil(KEY_BLOCK) {
+            let keys = (last - b * KEY_BLOCK).min(KEY_BLOCK);
+            n.dots(&head.kt[b * block..(b + 1) * block], &head.qt, i, keys, &mut s);
+            let seen = seen(n, first + i, i, b * KEY_BLOCK);
+            weights(n, &mut s, &seen, b == 0, &mut run, out);
+            let left = Side {
+                data: s.as_flattened(),
+                stride: QUERIES,
+            };
+            n.fold(keys, left, &head.v[b * KEY_BLOCK * width..], QUERIES, out);
+        }
+        finish(n, &run, out, lse);
+    }
+}
+
+/// What the queries carry from block to block.
+#[derive(Default)]
+struct Running {
+    max: Lanes,
+    sum: Lanes,
+}
+
+/// The halving tree over the keys of a block, for every query.
 #[inline(always)]
-fn fold_block(
-    n: Dims,
-    s: &mut Block,
-    keys: usize,
-    first: bool,
-    run: &mut Running,
-    out: &mut [f32],
-    v: &[f32],
-) {
-    s.iter_mut().for_each(|x| *x = ftz(*x * n.scale));
-    let masked: Block = std::array::from_fn(|j| if j < keys { s[j] } else { f32::NEG_INFINITY });
-    let block_max = tree(masked, max2);
-    let new_max = if first {
-        block_max
-    } else {
-        max2(run.max, block_max)
-    };
-    let mut p = [0f32; KEY_BLOCK];
-    for j in 0..KEY_BLOCK {
-        let e = exp(ftz(s[j] - new_max));
-        p[j] = if j < keys { e } else { 0.0 };
+fn over_keys(x: &Block, f: impl Fn(f32, f32) -> f32) -> Lanes {
+    let mut x = *x;
+    let mut half = KEY_BLOCK / 2;
+    while half > 0 {
+        let (low, high) = x.split_at_mut(half);
+        for (low, high) in low.iter_mut().zip(high.iter()) {
+            for (l, &h) in low.iter_mut().zip(high) {
+                *l = f(*l, h);
+            }
+        }
+        half /= 2;
     }
-    let block_sum = tree(p.map(|p| floor_to(p, FLOOR_SUM)), |a, b| a + b);
-    if first {
-        run.sum = block_sum;
-        out.fill(0.0);
-    } else {
-        let alpha = exp(ftz(run.max - new_max));
-        run.sum = floor_to(run.sum * alpha, FLOOR_SUM) + block_sum;
-        out.iter_mut()
-            .for_each(|o| *o = floor_to(*o * alpha, FLOOR_SUM));
+    x[0]
+}
+
+crate::multiversion! {
+    /// Turns raw scores into the weights of a block's values, and brings what the queries have so far
+    /// under their new maxima. A query that sees no key of the block keeps what it has.
+    fn weights(n: Dims, s: &mut Block, seen: &[u32; QUERIES], first: bool, run: &mut Running, out: &mut [f32]) {
+        let mut masked = [[f32::NEG_INFINITY; QUERIES]; KEY_BLOCK];
+        for (j, (s, masked)) in s.iter_mut().zip(&mut masked).enumerate() {
+            for a in 0..QUERIES {
+                s[a] = ftz(s[a] * n.scale);
+                masked[a] = if (j as u32) < seen[a] { s[a] } else { f32::NEG_INFINITY };
+            }
+        }
+        let block_max = over_keys(&masked, max2);
+        let mut new_max = block_max;
+        for a in 0..QUERIES {
+            let larger = if first { block_max[a] } else { max2(run.max[a], block_max[a]) };
+            new_max[a] = if seen[a] > 0 { larger } else { run.max[a] };
+        }
+        let mut terms = [[0f32; QUERIES]; KEY_BLOCK];
+        for (j, (s, terms)) in s.iter_mut().zip(&mut terms).enumerate() {
+            for a in 0..QUERIES {
+                let e = exp(ftz(s[a] - new_max[a]));
+                let e = if (j as u32) < seen[a] { e } else { 0.0 };
+                terms[a] = floor_to(e, FLOOR_SUM);
+                s[a] = n.operand(e);
+            }
+        }
+        let block_sum = over_keys(&terms, |a, b| a + b);
+        let mut alpha = [1f32; QUERIES];
+        for a in 0..QUERIES {
+            let by = exp(ftz(run.max[a] - new_max[a]));
+            let sum = floor_to(run.sum[a] * by, FLOOR_SUM) + block_sum[a];
+            let sum = if first { block_sum[a] } else { sum };
+            run.sum[a] = if seen[a] > 0 { sum } else { run.sum[a] };
+            alpha[a] = if seen[a] > 0 { by } else { 1.0 };
+        }
+        run.max = new_max;
+        if !first {
+            for (out, &by) in out.chunks_exact_mut(n.padded()).zip(&alpha) {
+                for o in out {
+                    *o = floor_to(*o * by, FLOOR_SUM);
+                }
+            }
+        }
     }
-    run.max = new_max;
-    for j in 0..keys {
-        add_scaled(out, &v[j * n.d..(j + 1) * n.d], n.operand(p[j]));
+
+    /// Divides the weighted values by the sums of the weights, and gives the log of those.
+    fn finish(n: Dims, run: &Running, out: &mut [f32], lse: &mut [f32]) {
+        for (out, &sum) in out.chunks_exact_mut(n.padded()).zip(&run.sum).take(lse.len()) {
+            for y in out {
+                *y = div(*y, sum);
+            }
+        }
+        for ((lse, &max), &sum) in lse.iter_mut().zip(&run.max).zip(&run.sum) {
+            *lse = ftz(max + log(sum));
+        }
     }
 }
 
@@ -276,7 +353,7 @@ fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
                 .par_chunks_mut(n.t)
                 .enumerate()
                 .map(|(h, lse)| {
-                    let mut out = vec![0f32; n.t * n.d];
+                    let mut out = vec![0f32; n.queries() * n.padded()];
                     forward(n, 0, &Head::gather(n, qkv, h), &mut out, lse);
                     out
                 })
@@ -289,8 +366,8 @@ fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
 
 /// Copies a head's rows into a wider matrix.
 pub(super) fn scatter(n: Dims, from: &[f32], to: &mut [f32], stride: usize, offset: usize) {
-    for (i, row) in from.chunks_exact(n.d).enumerate() {
-        to[i * stride + offset..][..n.d].copy_from_slice(row);
+    for (i, row) in from.chunks_exact(n.padded()).take(n.t).enumerate() {
+        to[i * stride + offset..][..n.d].copy_from_slice(&row[..n.d]);
     }
 }
 
@@ -301,55 +378,62 @@ struct Grads {
     v: Vec<f32>,
 }
 
-crate::multiversion! {
-    fn backward(n: Dims, head: &Head, g: &[f32], lse: &[f32], delta: &[f32], out: &mut Grads) {
-        let blocks = n.d * KEY_BLOCK;
-        for b in 0..n.t.div_ceil(KEY_BLOCK) {
-            let first = b * KEY_BLOCK;
-            let (kt, vt) = (&head.kt[b * blocks..(b + 1) * blocks], &head.vt[b * blocks..(b + 1) * blocks]);
-            for i in (first..n.t).step_by(QUERIES) {
-                let live = QUERIES.min(n.t - i);
-                let s = dots(four(&head.q, i, n.t, n.d), kt);
-                let dp = dots(four(g, i, n.t, n.d), vt);
-                for a in 0..live {
-                    let i = i + a;
-                    let keys = (i + 1 - first).min(KEY_BLOCK);
-                    let (p, ds) = probabilities(n, &s[a], &dp[a], keys, lse[i], delta[i]);
-                    let (q, g) = (&head.q[i * n.d..(i + 1) * n.d], &g[i * n.d..(i + 1) * n.d]);
-                    for j in 0..keys {
-                        let at = (first + j) * n.d..(first + j + 1) * n.d;
-                        add_scaled(&mut out.q[i * n.d..(i + 1) * n.d], &head.k[at.clone()], ds[j]);
-                        add_scaled(&mut out.v[at.clone()], g, p[j]);
-                        add_scaled(&mut out.k[at], q, ds[j]);
-                    }
-                }
+fn backward(n: Dims, head: &Head, g: &[f32], lse: &[f32], delta: &[f32], out: &mut Grads) {
+    let (width, block, small) = (n.padded(), n.d * KEY_BLOCK, n.small());
+    let gt = n.transposed(g, n.queries());
+    let mut p = [[0f32; QUERIES]; KEY_BLOCK];
+    let mut ds = [[0f32; QUERIES]; KEY_BLOCK];
+    let mut by_query = [0f32; QUERIES * KEY_BLOCK];
+    for b in 0..n.t.div_ceil(KEY_BLOCK) {
+        let first = b * KEY_BLOCK;
+        let part = b * block..(b + 1) * block;
+        for i in (first / QUERIES * QUERIES..n.t).step_by(QUERIES) {
+            let live = QUERIES.min(n.t - i);
+            let keys = (i + live - first).min(KEY_BLOCK);
+            n.dots(&head.kt[part.clone()], &head.qt, i, keys, &mut p);
+            n.dots(&head.vt[part.clone()], &gt, i, keys, &mut ds);
+            let (lse, delta) = (&lse[i..i + live], &delta[i..i + live]);
+            probabilities(n, &mut p, &mut ds, &seen(n, i, i, first), lse, delta);
+            let left = Side {
+                data: ds.as_flattened(),
+                stride: QUERIES,
+            };
+            n.fold(keys, left, &head.k[first * width..], QUERIES, &mut out.q[i * width..]);
+            for (x, rows, out) in [(&p, g, &mut out.v), (&ds, &head.q, &mut out.k)] {
+                small.transpose(x.as_flattened(), QUERIES, KEY_BLOCK, KEY_BLOCK, &mut by_query);
+                let left = Side {
+                    data: &by_query,
+                    stride: KEY_BLOCK,
+                };
+                n.fold(live, left, &rows[i * width..], keys, &mut out[first * width..]);
             }
         }
-        for x in [&mut out.q, &mut out.k] {
-            x.iter_mut().for_each(|x| *x = ftz(*x * n.scale));
-        }
     }
+    scale(n.scale, &mut out.q);
+    scale(n.scale, &mut out.k);
 }
 
-/// The probabilities of one query over a block of keys and the gradients of its (unscaled) scores, both
-/// floored for the products they go into.
-#[inline(always)]
-fn probabilities(
-    n: Dims,
-    s: &Block,
-    dp: &Block,
-    keys: usize,
-    lse: f32,
-    delta: f32,
-) -> (Block, Block) {
-    let (mut p, mut ds) = ([0f32; KEY_BLOCK], [0f32; KEY_BLOCK]);
-    for j in 0..KEY_BLOCK {
-        let e = exp(ftz(ftz(s[j] * n.scale) - ftz(lse)));
-        let e = if j < keys { e } else { 0.0 };
-        p[j] = n.operand(e);
-        ds[j] = n.operand(e * ftz(dp[j] - ftz(delta)));
+crate::multiversion! {
+    fn scale(by: f32, x: &mut [f32]) {
+        for x in x {
+            *x = ftz(*x * by);
+        }
     }
-    (p, ds)
+
+    /// Turns raw scores over a block of keys into probabilities, and the products of the cotangents with
+    /// the values into the gradients of the (unscaled) scores, both floored for the products they go into.
+    fn probabilities(n: Dims, s: &mut Block, dp: &mut Block, seen: &[u32; QUERIES], lse: &[f32], delta: &[f32]) {
+        let lanes = |x: &[f32]| -> Lanes { std::array::from_fn(|a| x.get(a).map_or(0.0, |&x| ftz(x))) };
+        let (lse, delta) = (lanes(lse), lanes(delta));
+        for (j, (s, dp)) in s.iter_mut().zip(dp).enumerate() {
+            for a in 0..QUERIES {
+                let e = exp(ftz(ftz(s[a] * n.scale) - lse[a]));
+                let e = if (j as u32) < seen[a] { e } else { 0.0 };
+                s[a] = n.operand(e);
+                dp[a] = n.operand(e * ftz(dp[a] - delta[a]));
+            }
+        }
+    }
 }
 
 fn attention_grad(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
@@ -371,7 +455,7 @@ fn attention_grad(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
             let heads: Vec<Grads> = (0..n.heads)
                 .into_par_iter()
                 .map(|h| {
-                    let zeros = || vec![0f32; n.t * n.d];
+                    let zeros = || vec![0f32; n.queries() * n.padded()];
                     let mut grads = Grads {
                         q: zeros(),
                         k: zeros(),

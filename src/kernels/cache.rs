@@ -54,7 +54,7 @@ fn attention_cached(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let before = first_rows(&reads[1], first);
     let (y, c) = (writes[0].f32(), n.c());
     let one = |h: usize| {
-        let mut out = vec![0f32; r * n.d];
+        let mut out = vec![0f32; n.queries() * n.padded()];
         let mut lse = vec![0f32; r];
         let head = Head::after_rows(n, &before, &qkv, h);
         forward(n, first, &head, &mut out, &mut lse);

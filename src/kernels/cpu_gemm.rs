@@ -31,6 +31,7 @@ mod finish;
 mod micro;
 mod pack;
 mod row;
+pub(super) mod small;
 #[cfg(test)]
 mod tests;
 
@@ -42,7 +43,7 @@ use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND};
 use super::simd::{Isa, fused, isa};
 use finish::Finish;
 pub use finish::{Epilogue, Target};
-use micro::{Kernels, MAX_TILE, Micro};
+use micro::{Kernels, MAX_TILE, Micro, Steps};
 use pack::{Data, Panels, Source};
 use rayon::prelude::*;
 
@@ -445,11 +446,21 @@ impl Plan<'_> {
             out.at
                 .add((rows.start - out.row) * n + cols.start - out.col)
         };
+        let (left, right) = (
+            Steps {
+                at: left.as_ptr(),
+                stride: height,
+            },
+            Steps {
+                at: right.as_ptr(),
+                stride: width,
+            },
+        );
         if rows.len() == height && cols.len() == width {
             // SAFETY: the panels hold `height` and `width` values for each of kc steps; the tile
             // of C is height x width with row stride n and lies inside it, and no other task
             // writes it. `Kernels::of` gave kernels that this machine can run.
-            unsafe { kernel(kc, left.as_ptr(), right.as_ptr(), c, n, fresh) };
+            unsafe { kernel(kc, left, right, c, n, fresh) };
             return;
         }
         let mut whole = [0.0f32; MAX_TILE];
@@ -460,16 +471,7 @@ impl Plan<'_> {
         }
         assert!(height * width <= MAX_TILE);
         // SAFETY: as above, with a complete tile of row stride `width` on the stack.
-        unsafe {
-            kernel(
-                kc,
-                left.as_ptr(),
-                right.as_ptr(),
-                whole.as_mut_ptr(),
-                width,
-                fresh,
-            )
-        };
+        unsafe { kernel(kc, left, right, whole.as_mut_ptr(), width, fresh) };
         for r in 0..rows.len() {
             // SAFETY: row r of the tile, cols.len() values inside C; this task alone uses them.
             let row = unsafe { std::slice::from_raw_parts_mut(c.add(r * n), cols.len()) };

@@ -20,41 +20,41 @@ pub fn tree(mut a: Lanes, f: impl Fn(f32, f32) -> f32) -> f32 {
     a[0]
 }
 
-/// Sum of `n` values `f(i)` in the contract's order, each floored at 2^-102 so that no partial sum is
-/// subnormal.
+/// Folds `f` of the elements of `N` slices of one length into lanes that start at `identity`. Whole
+/// groups of lanes go through arrays, whose loops the compiler turns into vectors.
 #[inline(always)]
-pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
-    let mut acc = [0f32; LANES];
-    let whole = n / LANES * LANES;
-    let mut i = 0;
-    while i < whole {
+fn fold<const N: usize>(
+    x: [&[f32]; N],
+    identity: f32,
+    step: impl Fn(f32, [f32; N]) -> f32,
+) -> Lanes {
+    let mut acc = [identity; LANES];
+    let n = x.first().map_or(0, |x| x.len());
+    let x = x.map(|x| x[..n].as_chunks::<LANES>());
+    for i in 0..n / LANES {
+        let group: [&Lanes; N] = std::array::from_fn(|k| &x[k].0[i]);
         for (l, a) in acc.iter_mut().enumerate() {
-            *a += floor_to(f(i + l), FLOOR_SUM);
+            *a = step(*a, std::array::from_fn(|k| group[k][l]));
         }
-        i += LANES;
     }
-    for (l, a) in acc.iter_mut().enumerate().take(n - whole) {
-        *a += floor_to(f(i + l), FLOOR_SUM);
+    for (l, a) in acc.iter_mut().enumerate().take(n % LANES) {
+        *a = step(*a, std::array::from_fn(|k| x[k].1[l]));
     }
+    acc
+}
+
+/// Sum of `f` over the elements of slices of one length, in the contract's order, each term floored at
+/// 2^-102 so that no partial sum is subnormal.
+#[inline(always)]
+pub fn sum<const N: usize>(x: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    let acc = fold(x, 0.0, |a, x| a + floor_to(f(x), FLOOR_SUM));
     tree(acc, |a, b| a + b)
 }
 
-/// Maximum of `n` values `f(i)`, `n` at least 1.
+/// Maximum of `f` over a slice's elements, of which there is at least one.
 #[inline(always)]
-pub fn max(n: usize, f: impl Fn(usize) -> f32) -> f32 {
-    let mut acc = [f32::NEG_INFINITY; LANES];
-    let whole = n / LANES * LANES;
-    let mut i = 0;
-    while i < whole {
-        for (l, a) in acc.iter_mut().enumerate() {
-            *a = max2(*a, f(i + l));
-        }
-        i += LANES;
-    }
-    for (l, a) in acc.iter_mut().enumerate().take(n - whole) {
-        *a = max2(*a, f(i + l));
-    }
-    tree(acc, max2)
+pub fn max(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    tree(fold([x], f32::NEG_INFINITY, |a, [x]| max2(a, f(x))), max2)
 }
 
 /// The larger of two numbers by one comparison (what a shader's `select(b, a, a > b)` gives).

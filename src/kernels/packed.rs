@@ -27,9 +27,13 @@ crate::multiversion! {
     pub fn widen(dtype: DType, words: &[u32], wide: &mut [f32]) {
         let halves: &[u16] = bytemuck::cast_slice(words);
         if dtype == DType::Bf16 {
-            wide.iter_mut().zip(halves).for_each(|(w, &h)| *w = bf16_to_f32(h));
+            for (w, &h) in wide.iter_mut().zip(halves) {
+                *w = bf16_to_f32(h);
+            }
         } else {
-            wide.iter_mut().zip(halves).for_each(|(w, &h)| *w = f16_to_f32(h));
+            for (w, &h) in wide.iter_mut().zip(halves) {
+                *w = f16_to_f32(h);
+            }
         }
     }
 }

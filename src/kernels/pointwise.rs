@@ -287,7 +287,9 @@ crate::multiversion! {
     fn chunk(expr: &Expr, inputs: &[Input], regs: &mut [f32], start: usize, out: &mut [f32], host: bool) {
         let n = out.len();
         if host {
-            regs[..n].iter_mut().zip(&*out).for_each(|(r, &x)| *r = math::ftz(x));
+            for (r, &x) in regs[..n].iter_mut().zip(&*out) {
+                *r = math::ftz(x);
+            }
         }
         let first = usize::from(host);
         for (j, input) in inputs.iter().enumerate() {
@@ -310,9 +312,13 @@ crate::multiversion! {
 #[inline(always)]
 fn round(dtype: DType, x: &mut [f32]) {
     if dtype == DType::Bf16 {
-        x.iter_mut().for_each(|x| *x = bf16_to_f32(f32_to_bf16(*x)));
+        for x in x {
+            *x = bf16_to_f32(f32_to_bf16(*x));
+        }
     } else if dtype == DType::F16 {
-        x.iter_mut().for_each(|x| *x = f16_to_f32(f32_to_f16(*x)));
+        for x in x {
+            *x = f16_to_f32(f32_to_f16(*x));
+        }
     }
 }
 
@@ -344,9 +350,9 @@ fn load(input: &Input, start: usize, to: &mut [f32]) {
 fn consecutive(x: &View, q: usize, to: &mut [f32]) {
     if !x.dtype.is_low() {
         let data = &x.f32()[q..q + to.len()];
-        to.iter_mut()
-            .zip(data)
-            .for_each(|(t, &x)| *t = math::ftz(x));
+        for (t, &x) in to.iter_mut().zip(data) {
+            *t = math::ftz(x);
+        }
         return;
     }
     let halves: &[u16] = bytemuck::cast_slice(x.words);
@@ -358,14 +364,14 @@ fn consecutive(x: &View, q: usize, to: &mut [f32]) {
         })
     };
     if x.row.is_multiple_of(2) {
-        to.iter_mut()
-            .zip(&halves[q..])
-            .for_each(|(t, &h)| *t = widen(h));
+        for (t, &h) in to.iter_mut().zip(&halves[q..]) {
+            *t = widen(h);
+        }
     } else {
         // Odd rows end in a padding half.
-        to.iter_mut()
-            .enumerate()
-            .for_each(|(i, t)| *t = widen(halves[q + i + (q + i) / x.row]));
+        for (i, t) in to.iter_mut().enumerate() {
+            *t = widen(halves[q + i + (q + i) / x.row]);
+        }
     }
 }
 
@@ -374,14 +380,15 @@ fn consecutive(x: &View, q: usize, to: &mut [f32]) {
 fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
     #[inline(always)]
     fn one(a: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
-        out.iter_mut().zip(a).for_each(|(o, &x)| *o = f(x));
+        for (o, &x) in out.iter_mut().zip(a) {
+            *o = f(x);
+        }
     }
     #[inline(always)]
     fn two(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-        out.iter_mut()
-            .zip(a)
-            .zip(b)
-            .for_each(|((o, &x), &y)| *o = f(x, y));
+        for ((o, &x), &y) in out.iter_mut().zip(a).zip(b) {
+            *o = f(x, y);
+        }
     }
     match op {
         PwOp::Add => two(a, b, out, |x, y| math::ftz(x + y)),
@@ -407,11 +414,7 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
         PwOp::Rsqrt => one(a, out, math::rsqrt),
         PwOp::Gelu => one(a, out, math::gelu),
         PwOp::GeluGrad => {
-            // Two loops: in one, the derivative is not vectorised.
-            one(a, out, math::gelu_grad);
-            out.iter_mut()
-                .zip(b)
-                .for_each(|(o, &g)| *o = math::ftz(*o * g));
+            two(a, b, out, |x, g| math::ftz(math::gelu_grad(x) * g));
         }
     }
 }

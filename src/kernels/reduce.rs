@@ -27,6 +27,8 @@ pub fn params(outer: usize, n: usize, inner: usize, chunk: usize, max: bool) -> 
 
 /// Columns that one pass of the CPU keeps lanes for.
 const COLUMNS: usize = 16;
+/// Elements of a task of whole rows, about.
+const ROW_TASK: usize = 8192;
 /// Least columns of a task where the elements come from a hosted expression.
 const HOSTED_COLUMNS: usize = 64;
 
@@ -35,12 +37,15 @@ fn reduce(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let out = writes[0].f32();
     let chunks = n.div_ceil(chunk).max(1);
     let bound = Bound::new(p, false, reads);
+    if inner == 1 && chunks == 1 {
+        return whole_rows(bound.as_ref(), reads, n, is_max, out);
+    }
     out.par_chunks_mut(inner).enumerate().for_each(|(r, row)| {
         let (o, c) = (r / chunks, r % chunks);
         let (first, last) = (c * chunk, ((c + 1) * chunk).min(n));
         let part = (o * n + first) * inner..(o * n + last) * inner;
         match (&bound, inner) {
-            (None, 1) => contiguous(&reads[0].f32()[part], is_max, &mut row[0]),
+            (None, 1) => contiguous(&reads[0].f32()[part], last - first, is_max, row),
             (None, _) => {
                 let x = &reads[0].f32()[part];
                 let blocks = row.par_chunks_mut(COLUMNS).enumerate();
@@ -53,7 +58,7 @@ fn reduce(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
             (Some(bound), 1) => {
                 let mut x = vec![0.0; part.len()];
                 bound.evaluator().fill(part.start, &mut x);
-                contiguous(&x, is_max, &mut row[0]);
+                contiguous(&x, last - first, is_max, row);
             }
             (Some(bound), _) => {
                 let width = inner.div_ceil(rayon::current_num_threads());
@@ -63,6 +68,22 @@ fn reduce(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
                     let at = part.start + b * width;
                     hosted_columns(bound, at, inner, last - first, is_max, out);
                 });
+            }
+        }
+    });
+}
+
+/// Rows that lie one after the other and are reduced whole, several to a task.
+fn whole_rows(bound: Option<&Bound>, reads: &[View], n: usize, is_max: bool, out: &mut [f32]) {
+    let rows = (ROW_TASK / n.max(1)).max(1);
+    out.par_chunks_mut(rows).enumerate().for_each(|(t, out)| {
+        let (first, len) = (t * rows * n, out.len() * n);
+        match bound {
+            None => contiguous(&reads[0].f32()[first..first + len], n, is_max, out),
+            Some(bound) => {
+                let mut x = vec![0.0; len];
+                bound.evaluator().fill(first, &mut x);
+                contiguous(&x, n, is_max, out);
             }
         }
     });
@@ -105,8 +126,12 @@ fn start(is_max: bool) -> Acc {
 }
 
 crate::multiversion! {
-    fn contiguous(x: &[f32], is_max: bool, out: &mut f32) {
-        *out = if is_max { max(x.len(), |i| ftz(x[i])) } else { sum(x.len(), |i| x[i]) };
+    /// Rows of `n` elements, one after the other.
+    fn contiguous(x: &[f32], n: usize, is_max: bool, out: &mut [f32]) {
+        for (r, out) in out.iter_mut().enumerate() {
+            let x = &x[r * n..(r + 1) * n];
+            *out = if is_max { max(x, ftz) } else { sum([x], |[x]| x) };
+        }
     }
 
     /// Folds rows of columns `first..` into their lanes; row 0 goes to lane 0.
@@ -116,9 +141,13 @@ crate::multiversion! {
             let acc = &mut acc[i % LANES];
             let row = &row[first..first + width];
             if is_max {
-                acc.iter_mut().zip(row).for_each(|(a, &v)| *a = max2(*a, ftz(v)));
+                for (a, &v) in acc.iter_mut().zip(row) {
+                    *a = max2(*a, ftz(v));
+                }
             } else {
-                acc.iter_mut().zip(row).for_each(|(a, &v)| *a += floor_to(v, FLOOR_SUM));
+                for (a, &v) in acc.iter_mut().zip(row) {
+                    *a += floor_to(v, FLOOR_SUM);
+                }
             }
         }
     }

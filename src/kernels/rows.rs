@@ -117,9 +117,9 @@ fn rows_per_task(c: usize) -> usize {
 
 #[inline(always)]
 fn stats(x: &[f32], inv: f32, eps: f32) -> (f32, f32) {
-    let mean = ftz(sum(x.len(), |i| ftz(x[i])) * inv);
-    let var = ftz(sum(x.len(), |i| {
-        let d = ftz(ftz(x[i]) - mean);
+    let mean = ftz(sum([x], |[x]| ftz(x)) * inv);
+    let var = ftz(sum([x], |[x]| {
+        let d = ftz(ftz(x) - mean);
         d * d
     }) * inv);
     (mean, rsqrt(ftz(var + eps)))
@@ -147,40 +147,42 @@ crate::multiversion! {
         let c = gain.len();
         for (r, ((x, g), dx)) in x.chunks_exact(c).zip(g.chunks_exact(c)).zip(dx.chunks_exact_mut(c)).enumerate() {
             let (m, s) = (ftz(mean[r]), ftz(rstd[r]));
-            let u = |i: usize| ftz(ftz(g[i]) * ftz(gain[i]));
-            let h = |i: usize| ftz(ftz(ftz(x[i]) - m) * s);
-            let mean_u = ftz(sum(c, u) * inv);
-            let mean_uh = ftz(sum(c, |i| ftz(u(i) * h(i))) * inv);
-            for (i, d) in dx.iter_mut().enumerate() {
-                *d = ftz(ftz(ftz(u(i) - mean_u) - ftz(h(i) * mean_uh)) * s);
+            let u = |g: f32, gain: f32| ftz(ftz(g) * ftz(gain));
+            let h = |x: f32| ftz(ftz(ftz(x) - m) * s);
+            let mean_u = ftz(sum([g, gain], |[g, gain]| u(g, gain)) * inv);
+            let mean_uh = ftz(sum([x, g, gain], |[x, g, gain]| ftz(u(g, gain) * h(x))) * inv);
+            for (((d, &x), &g), &gain) in dx.iter_mut().zip(x).zip(g).zip(gain) {
+                *d = ftz(ftz(ftz(u(g, gain) - mean_u) - ftz(h(x) * mean_uh)) * s);
             }
         }
     }
 
     fn softmax_rows(x: &[f32], c: usize, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(c).zip(y.chunks_exact_mut(c)) {
-            let m = max(c, |i| ftz(x[i]));
+            let m = max(x, ftz);
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = exp(ftz(ftz(x) - m));
             }
-            let total = sum(c, |i| y[i]);
-            y.iter_mut().for_each(|y| *y = div(*y, total));
+            let total = sum([y], |[y]| y);
+            for y in y {
+                *y = div(*y, total);
+            }
         }
     }
 
     fn softmax_grad_rows(y: &[f32], g: &[f32], c: usize, dx: &mut [f32]) {
         for ((y, g), dx) in y.chunks_exact(c).zip(g.chunks_exact(c)).zip(dx.chunks_exact_mut(c)) {
-            let dot = sum(c, |i| ftz(ftz(y[i]) * ftz(g[i])));
-            for (i, d) in dx.iter_mut().enumerate() {
-                *d = ftz(ftz(y[i]) * ftz(ftz(g[i]) - dot));
+            let dot = sum([y, g], |[y, g]| ftz(ftz(y) * ftz(g)));
+            for ((d, &y), &g) in dx.iter_mut().zip(y).zip(g) {
+                *d = ftz(ftz(y) * ftz(ftz(g) - dot));
             }
         }
     }
 
     fn lse_rows(x: &[f32], c: usize, out: &mut [f32]) {
         for (x, o) in x.chunks_exact(c).zip(out) {
-            let m = max(c, |i| ftz(x[i]));
-            let total = sum(c, |i| exp(ftz(ftz(x[i]) - m)));
+            let m = max(x, ftz);
+            let total = sum([x], |[x]| exp(ftz(ftz(x) - m)));
             *o = ftz(m + log(total));
         }
     }

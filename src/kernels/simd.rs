@@ -93,6 +93,9 @@ pub fn fused() -> bool {
 }
 
 /// Defines functions whose bodies are compiled for AVX-512, AVX2 and the baseline.
+///
+/// Bodies use `for` loops: a loop inside `for_each` is a function of its own, which the compiler may leave
+/// outside, compiled for the baseline. Functions that they call are `#[inline(always)]`.
 #[macro_export]
 macro_rules! multiversion {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident : $ty:ty),* $(,)?) $body:block)*) => {$(

@@ -5,14 +5,21 @@
 
 use super::super::simd::Isa;
 
-/// `kernel(k, left, right, c, stride, fresh)`: `c[i * stride + j]` for the tile's rows i and
+/// Values of an operand, those of a step of k side by side, and how far the next step's are.
+#[derive(Clone, Copy)]
+pub(super) struct Steps {
+    pub at: *const f32,
+    pub stride: usize,
+}
+
+/// `kernel(k, left, right, c, stride, fresh)`: `c[i * stride + j]` for the tile's MR rows i and NR
 /// columns j starts at +0 (`fresh`) or at its present value, and takes
-/// `left[p * MR + i] * right[p * NR + j]` for p ascending.
+/// `left[p * left.stride + i] * right[p * right.stride + j]` for p ascending.
 ///
 /// # Safety
-/// `left` holds `k * MR` values, `right` holds `k * NR`; all of `c`'s tile may be read and
+/// `left` has MR values and `right` NR for each of `k` steps; all of `c`'s tile may be read and
 /// written; the machine has the kernel's instruction set.
-pub(super) type Micro = unsafe fn(usize, *const f32, *const f32, *mut f32, usize, bool);
+pub(super) type Micro = unsafe fn(usize, Steps, Steps, *mut f32, usize, bool);
 
 /// The largest tile of any instruction set.
 pub(super) const MAX_TILE: usize = 24 * 16;
@@ -97,8 +104,8 @@ macro_rules! tile {
         #[target_feature(enable = $feature)]
         unsafe fn tile<const MR: usize, const NV: usize, const FUSED: bool>(
             k: usize,
-            mut left: *const f32,
-            mut right: *const f32,
+            left: Steps,
+            right: Steps,
             c: *mut f32,
             stride: usize,
             fresh: bool,
@@ -112,15 +119,16 @@ macro_rules! tile {
                     }
                 }
             }
+            let (mut a_at, mut b_at) = (left.at, right.at);
             for _ in 0..k {
                 let mut b = [$zero; NV];
                 for j in 0..NV {
                     // SAFETY: `right` has NV * lanes values for each of the k steps.
-                    b[j] = unsafe { $load(right.add(j * $lanes)) };
+                    b[j] = unsafe { $load(b_at.add(j * $lanes)) };
                 }
                 for i in 0..MR {
                     // SAFETY: `left` has MR values for each of the k steps.
-                    let a = $splat(unsafe { *left.add(i) });
+                    let a = $splat(unsafe { *a_at.add(i) });
                     for j in 0..NV {
                         acc[i][j] = if FUSED {
                             $fma(a, b[j], acc[i][j])
@@ -129,8 +137,9 @@ macro_rules! tile {
                         };
                     }
                 }
-                // SAFETY: at most one past the end of the panels.
-                (left, right) = unsafe { (left.add(MR), right.add(NV * $lanes)) };
+                // Never read past the last step, where they may point outside of the operands.
+                a_at = a_at.wrapping_add(left.stride);
+                b_at = b_at.wrapping_add(right.stride);
             }
             for i in 0..MR {
                 for j in 0..NV {
@@ -145,7 +154,7 @@ macro_rules! tile {
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::needless_range_loop)]
 mod avx512 {
-    use super::{Kernels, invert};
+    use super::{Kernels, Steps, invert};
     use std::arch::x86_64::*;
 
     tile!(
@@ -168,7 +177,7 @@ mod avx512 {
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::needless_range_loop)]
 mod avx2 {
-    use super::{Kernels, invert};
+    use super::{Kernels, Steps, invert};
     use std::arch::x86_64::*;
 
     tile!(
@@ -188,7 +197,7 @@ mod avx2 {
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 #[allow(clippy::needless_range_loop)]
 mod neon {
-    use super::{Kernels, invert};
+    use super::{Kernels, Steps, invert};
     use std::arch::aarch64::*;
 
     /// a * b + c, fused.
@@ -215,7 +224,7 @@ mod neon {
 /// Arrays that the compiler turns into whatever vectors the build target has.
 #[allow(clippy::needless_range_loop)]
 mod portable {
-    use super::{Kernels, invert};
+    use super::{Kernels, Steps, invert};
 
     /// See [`Micro`](super::Micro): MR rows, NV groups of four columns. Nothing is fused.
     ///
@@ -223,20 +232,12 @@ mod portable {
     /// As [`Micro`](super::Micro) says.
     unsafe fn tile<const MR: usize, const NV: usize, const FUSED: bool>(
         k: usize,
-        left: *const f32,
-        right: *const f32,
+        left: Steps,
+        right: Steps,
         c: *mut f32,
         stride: usize,
         fresh: bool,
     ) {
-        // SAFETY: the panels hold MR and NV * 4 values for each of the k steps.
-        let (left, right) = unsafe {
-            let left = std::slice::from_raw_parts(left.cast::<[f32; MR]>(), k);
-            (
-                left,
-                std::slice::from_raw_parts(right.cast::<[[f32; 4]; NV]>(), k),
-            )
-        };
         let mut acc = [[[0.0f32; 4]; NV]; MR];
         if !fresh {
             for i in 0..MR {
@@ -244,7 +245,13 @@ mod portable {
                 acc[i] = unsafe { *c.add(i * stride).cast::<[[f32; 4]; NV]>() };
             }
         }
-        for (a, b) in left.iter().zip(right) {
+        for p in 0..k {
+            // SAFETY: the operands have MR and NV * 4 values for each of the k steps; arrays of floats
+            // need only their alignment.
+            let (a, b) = unsafe {
+                let a = &*left.at.add(p * left.stride).cast::<[f32; MR]>();
+                (a, &*right.at.add(p * right.stride).cast::<[[f32; 4]; NV]>())
+            };
             for i in 0..MR {
                 for j in 0..NV {
                     for l in 0..4 {

@@ -174,6 +174,23 @@ struct Shape {
     floor: u32,
 }
 
+/// `to[p * width + i] = from[i * stride + p]` for i below `rows`, 0 from there on.
+pub(super) fn transposed(
+    simd: bool,
+    from: &[f32],
+    stride: usize,
+    (rows, width): (usize, usize),
+    to: &mut [f32],
+) {
+    let shape = Shape {
+        stride,
+        rows,
+        width,
+        floor: 0,
+    };
+    elements(simd, false, from, shape, to);
+}
+
 fn elements<E: Element>(simd: bool, swapped: bool, from: &[E], shape: Shape, to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if simd {
