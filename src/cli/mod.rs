@@ -13,6 +13,7 @@ pub mod job;
 pub mod lint;
 pub mod live;
 pub mod outputs;
+pub mod planned;
 pub mod probe;
 pub mod replay;
 pub mod report;

@@ -4,10 +4,10 @@ use super::Global;
 use super::adapters::default_preset;
 use super::checkpoints::{CheckpointArgs, claim, finished, refuse_loss};
 use super::device::Device;
-use super::explain::policy_rows;
 use super::job::Job;
 use super::lint::{Level, lint};
 use super::outputs::{Outputs, among_checkpoints, of_run, whole};
+use super::planned::write_plans;
 use super::terminal::{
     catch_signals, introduce, introduce_device, introduce_numerics, tell_points,
 };
@@ -16,8 +16,7 @@ use crate::error::{Error, usage};
 use crate::exec::DeviceInfo;
 use crate::exec::cpu::free_memory;
 use crate::models::char_gpt::CharGpt;
-use crate::plan::account::held;
-use crate::report::{env, files, ledger};
+use crate::report::{env, files};
 use crate::train::checkpoint::keeper::weights_sha256;
 use crate::train::checkpoint::resume::Resumed;
 use crate::train::checkpoint::{Checkpoint, plain_tag};
@@ -445,45 +444,6 @@ fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
         .into_iter()
         .try_for_each(|p| files::check_writable(p))?;
     files::check_writable(&outdir.join("env.json"))
-}
-
-/// What is planned of memory and of types, for the report.
-fn write_plans(
-    s: &Settings,
-    tag: &str,
-    outdir: &Path,
-    programs: &[Programs],
-    keep: bool,
-) -> Result<(), Error> {
-    let (mut memory, mut policy) = (vec![], vec![]);
-    for (scheme, programs) in s.schemes.iter().zip(programs) {
-        memory.extend(memory_rows(scheme.name(), programs));
-        let rows = policy_rows(&scheme.policy());
-        let own = |[op, class, operands, result]: [String; 4]| {
-            [scheme.name().to_string(), op, class, operands, result]
-        };
-        policy.extend(rows.into_iter().map(own));
-    }
-    let own: Vec<&str> = s.schemes.iter().map(|x| x.name()).collect();
-    ledger::write_plans(outdir, tag, (memory, policy), &own, keep)
-}
-
-/// Planned bytes of a scheme, by class: those of the training step at its peak, and what the other
-/// programs add.
-fn memory_rows(scheme: &str, programs: &Programs) -> Vec<ledger::MemoryRow> {
-    let h = held(programs.train());
-    let other = programs.bytes().saturating_sub(h.total());
-    [
-        ("parameters", h.parameters),
-        ("moments", h.moments),
-        ("copies", h.copies.peak),
-        ("gradients", h.gradients.peak),
-        ("activations", h.activations.peak),
-        ("workspace", h.workspace),
-        ("other", other),
-    ]
-    .map(|(class, bytes)| [scheme.to_string(), class.to_string(), bytes.to_string()])
-    .to_vec()
 }
 
 fn hashes(programs: &[Programs]) -> BTreeMap<String, String> {

@@ -139,7 +139,11 @@ impl Head {
         Head {
             qt: n.transposed(&q, n.queries()),
             kt: n.transposed(&k, KEY_BLOCK),
-            vt: if values { n.transposed(&v, KEY_BLOCK) } else { vec![] },
+            vt: if values {
+                n.transposed(&v, KEY_BLOCK)
+            } else {
+                vec![]
+            },
             q,
             k,
             v,
@@ -239,7 +243,13 @@ pub(super) fn forward(n: Dims, first: usize, head: &Head, y: &mut [f32], lse: &m
         let last = first + i + lse.len();
         for b in 0..last.div_ceil(KEY_BLOCK) {
             let keys = (last - b * KEY_BLOCK).min(KEY_BLOCK);
-            n.dots(&head.kt[b * block..(b + 1) * block], &head.qt, i, keys, &mut s);
+            n.dots(
+                &head.kt[b * block..(b + 1) * block],
+                &head.qt,
+                i,
+                keys,
+                &mut s,
+            );
             let seen = seen(n, first + i, i, b * KEY_BLOCK);
             weights(n, &mut s, &seen, b == 0, &mut run, out);
             let left = Side {
@@ -398,14 +408,32 @@ fn backward(n: Dims, head: &Head, g: &[f32], lse: &[f32], delta: &[f32], out: &m
                 data: ds.as_flattened(),
                 stride: QUERIES,
             };
-            n.fold(keys, left, &head.k[first * width..], QUERIES, &mut out.q[i * width..]);
+            n.fold(
+                keys,
+                left,
+                &head.k[first * width..],
+                QUERIES,
+                &mut out.q[i * width..],
+            );
             for (x, rows, out) in [(&p, g, &mut out.v), (&ds, &head.q, &mut out.k)] {
-                small.transpose(x.as_flattened(), QUERIES, KEY_BLOCK, KEY_BLOCK, &mut by_query);
+                small.transpose(
+                    x.as_flattened(),
+                    QUERIES,
+                    KEY_BLOCK,
+                    KEY_BLOCK,
+                    &mut by_query,
+                );
                 let left = Side {
                     data: &by_query,
                     stride: KEY_BLOCK,
                 };
-                n.fold(live, left, &rows[i * width..], keys, &mut out[first * width..]);
+                n.fold(
+                    live,
+                    left,
+                    &rows[i * width..],
+                    keys,
+                    &mut out[first * width..],
+                );
             }
         }
     }

@@ -21,7 +21,8 @@ pub fn page(f: &Folder) -> String {
     }
     if let Some(chart) = gemm(f) {
         toc.push(("products".into(), "Matrix products".into()));
-        main += "<section aria-labelledby=\"products\"><h2 id=\"products\">Matrix products on this device</h2><div class=\"plots\">";
+        main += "<section aria-labelledby=\"products\"><h2 id=\"products\">Matrix products on \
+            this device</h2><div class=\"plots\">";
         figure(&mut main, &chart, "h3");
         main += "</div></section>\n";
     }
@@ -32,7 +33,18 @@ pub fn page(f: &Folder) -> String {
         .map(|(id, name)| format!("<li><a href=\"#{id}\">{}</a></li>", escape(name)));
     let links: String = links.collect();
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>isobit: what each precision costs</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{}{}{}</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">To the content</a>\n<header>\n<p class=\"over\">isobit report</p>\n<h1>What each precision costs</h1>\n<p class=\"lead\">{}</p>\n</header>\n<nav class=\"toc\" aria-label=\"Contents\"><ul>{links}</ul></nav>\n<main id=\"main\">\n{main}</main>\n<footer><p>Made by isobit {} from the CSV files beside it. Nothing here is estimated: a figure that was not measured is not shown.</p></footer>\n</body>\n</html>\n",
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
+            name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<meta \
+            name=\"color-scheme\" content=\"light dark\">\n<title>isobit: what each precision \
+            costs</title>\n<link rel=\"icon\" \
+            href=\"data:,\">\n<style>{}{}{}</style>\n</head>\n<body>\n<a class=\"skip\" \
+            href=\"#main\">To the content</a>\n<header>\n<p class=\"over\">isobit \
+            report</p>\n<h1>What each precision costs</h1>\n<p \
+            class=\"lead\">{}</p>\n</header>\n<nav class=\"toc\" \
+            aria-label=\"Contents\"><ul>{links}</ul></nav>\n<main \
+            id=\"main\">\n{main}</main>\n<footer><p>Made by isobit {} from the CSV files beside \
+            it. Nothing here is estimated: a figure that was not measured is not \
+            shown.</p></footer>\n</body>\n</html>\n",
         faces(),
         include_str!("style.css"),
         style::css(),
@@ -45,7 +57,8 @@ pub fn page(f: &Folder) -> String {
 fn faces() -> String {
     let face = |weight, bytes| {
         format!(
-            "@font-face{{font-family:Inter;font-weight:{weight};src:url(data:font/ttf;base64,{}) format(\"truetype\")}}",
+            "@font-face{{font-family:Inter;font-weight:{weight};src:url(data:font/ttf;base64,{}) \
+                format(\"truetype\")}}",
             base64(bytes)
         )
     };
@@ -130,7 +143,8 @@ fn group(main: &mut String, toc: &mut Vec<(String, String)>, f: &Folder, g: &Gro
     let lead = format!("{what} {}", rate.unwrap_or_default());
     let _ = write!(
         main,
-        "<section aria-labelledby=\"{id}\"><h2 id=\"{id}\">{}</h2><p class=\"lead\">{}</p><ul class=\"verdict\">",
+        "<section aria-labelledby=\"{id}\"><h2 id=\"{id}\">{}</h2><p class=\"lead\">{}</p><ul \
+            class=\"verdict\">",
         escape(&name),
         escape(lead.trim())
     );
@@ -142,7 +156,8 @@ fn group(main: &mut String, toc: &mut Vec<(String, String)>, f: &Folder, g: &Gro
         };
         let _ = write!(
             main,
-            "<li class=\"{tone}\"><h3 class=\"asked\">{}</h3><div><p class=\"answer\">{}</p><p class=\"figures\">{}</p></div></li>",
+            "<li class=\"{tone}\"><h3 class=\"asked\">{}</h3><div><p class=\"answer\">{}</p><p \
+                class=\"figures\">{}</p></div></li>",
             escape(&s.question),
             escape(&s.answer),
             escape(&s.figures)
@@ -197,9 +212,13 @@ fn figure(main: &mut String, c: &Chart, heading: &str) {
         &c.title,
         &c.says,
     );
-    let _ = write!(
+    let _ = writeln!(
         main,
-        "<figure class=\"{class}\" id=\"{id}\" data-values=\"{}\"><{heading}>{title}</{heading}><div class=\"broad\">{broad}</div><div class=\"narrow\">{narrow}</div><figcaption>{}</figcaption><details><summary>Data as a table<span hidden>: {title}</span></summary>{}</details></figure>\n",
+        "<figure class=\"{class}\" id=\"{id}\" \
+            data-values=\"{}\"><{heading}>{title}</{heading}><div \
+            class=\"broad\">{broad}</div><div \
+            class=\"narrow\">{narrow}</div><figcaption>{}</figcaption><details><summary>Data as \
+            a table<span hidden>: {title}</span></summary>{}</details></figure>",
         c.values(),
         escape(&c.caption),
         table(&c.cells, &c.title, ""),
@@ -231,7 +250,8 @@ fn table(cells: &Cells, name: &str, class: &str) -> String {
         false => format!("<p class=\"note\">{}</p>", escape(cells.note.trim())),
     };
     format!(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table class=\"{class}\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}",
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table \
+            class=\"{class}\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}",
         escape(&format!("Table: {name}"))
     )
 }
@@ -281,9 +301,9 @@ fn summary(main: &mut String, g: &Group) {
         rows: rows.collect(),
         note: String::new(),
     };
-    let _ = write!(
+    let _ = writeln!(
         main,
-        "<div class=\"sum\">{}</div>\n",
+        "<div class=\"sum\">{}</div>",
         table(&cells, "summary of the schemes", "")
     );
 }
@@ -295,17 +315,19 @@ fn policy(main: &mut String, g: &Group) {
         "<section aria-labelledby=\"{id}\"><h3 id=\"{id}\">Policy</h3>"
     );
     if g.policy.is_empty() {
-        let _ = write!(
+        let _ = writeln!(
             main,
-            "<ul class=\"missing\"><li>No policy table: there is no policy{}.csv. `isobit explain` prints a scheme's.</li></ul></section>\n",
+            "<ul class=\"missing\"><li>No policy table: there is no policy{}.csv. `isobit \
+                explain` prints a scheme's.</li></ul></section>",
             escape(&g.tag)
         );
         return;
     }
-    *main += "<p class=\"note\">How each scheme treats each operation. Arithmetic inside an operation is f32 throughout; a type says how operands and results are stored.</p>";
-    let _ = write!(
+    *main += "<p class=\"note\">How each scheme treats each operation. Arithmetic inside an \
+        operation is f32 throughout; a type says how operands and results are stored.</p>";
+    let _ = writeln!(
         main,
-        "<details><summary>Operations by scheme: operands → result</summary>{}</details></section>\n",
+        "<details><summary>Operations by scheme: operands → result</summary>{}</details></section>",
         table(&policy_cells(g), "policy", "words")
     );
 }
@@ -357,7 +379,8 @@ fn digests(main: &mut String, f: &Folder) {
     if rows.is_empty() {
         return;
     }
-    *main += "<h3 id=\"digests\">Digests of weights and moments</h3><p class=\"note\">The same run has the same digest on every device in portable numerics.</p>";
+    *main += "<h3 id=\"digests\">Digests of weights and moments</h3><p class=\"note\">The same \
+        run has the same digest on every device in portable numerics.</p>";
     let cells = Cells {
         header: ["digest", "scheme", "step", "tag"]
             .map(String::from)
@@ -375,7 +398,8 @@ fn environment(main: &mut String, f: &Folder) {
     match &f.env {
         Some(v) => flatten(v, "", &mut rows),
         None => {
-            *main += "<ul class=\"missing\"><li>There is no env.json: device, versions and settings are not known.</li></ul>"
+            *main += "<ul class=\"missing\"><li>There is no env.json: device, versions and \
+                settings are not known.</li></ul>"
         }
     }
     let (plans, rest): (Vec<_>, Vec<_>) =

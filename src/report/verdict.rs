@@ -400,8 +400,10 @@ fn fp16_range(g: &Group) -> Statement {
         .map_or(g.histogram[top].0 + width, |b| b.0);
     let best = libm::floor((FP16_MOST - highest) / std::f64::consts::LOG10_2).clamp(0.0, 24.0);
     let figures = format!(
-        "Of {total} gradients that are not zero, {} would be rounded to zero in fp16, and {} are below its normal numbers. \
-         At a loss scale of 65536 {} would be zero. The largest are below 10^{highest}: a scale of up to 2^{best} keeps them under 65504.",
+        "Of {total} gradients that are not zero, {} would be rounded to zero in fp16, and {} are below its \
+         normal numbers. \
+         At a loss scale of 65536 {} would be zero. The largest are below 10^{highest}: a scale of up to \
+         2^{best} keeps them under 65504.",
         between(zero),
         between(thin),
         between(scaled),

@@ -91,14 +91,7 @@ impl Small {
 
     /// `to[p, i] = from[i, p]`: the `rows` rows of `from`, `stride` apart, become columns of `to`, whose
     /// rows of `width` values end in zeros.
-    pub fn transpose(
-        self,
-        from: &[f32],
-        stride: usize,
-        rows: usize,
-        width: usize,
-        to: &mut [f32],
-    ) {
+    pub fn transpose(self, from: &[f32], stride: usize, rows: usize, width: usize, to: &mut [f32]) {
         pack::transposed(self.kernels.simd, from, stride, (rows, width), to);
     }
 }
@@ -117,7 +110,13 @@ mod tests {
     fn a_product_is_one_fold_over_ascending_k() {
         for isa in Isa::ALL.into_iter().filter(|i| i.available()) {
             let small = Small::with(isa, false);
-            for (rows, cols, k) in [(1, 16, 1), (16, 32, 5), (32, 16, 7), (13, 48, 3), (29, 16, 0)] {
+            for (rows, cols, k) in [
+                (1, 16, 1),
+                (16, 32, 5),
+                (32, 16, 7),
+                (13, 48, 3),
+                (29, 16, 0),
+            ] {
                 let (ls, rs, cs) = (rows + 3, cols + 1, cols + 2);
                 let left: Vec<f32> = (0..(k + 1) * ls).map(value).collect();
                 let right: Vec<f32> = (0..(k + 1) * rs).map(|i| value(i + 7)).collect();
@@ -145,14 +144,19 @@ mod tests {
     #[test]
     fn a_transposition_moves_every_element() {
         for isa in Isa::ALL.into_iter().filter(|i| i.available()) {
-            for (rows, cols, more) in [(16, 32, 0), (1, 1, 0), (5, 11, 4), (32, 16, 16), (33, 9, 1)] {
+            for (rows, cols, more) in [(16, 32, 0), (1, 1, 0), (5, 11, 4), (32, 16, 16), (33, 9, 1)]
+            {
                 let width = rows + more;
                 let from: Vec<f32> = (0..rows * (cols + 2)).map(value).collect();
                 let mut to = vec![f32::NAN; width * cols];
                 Small::with(isa, false).transpose(&from, cols + 2, rows, width, &mut to);
                 for (p, line) in to.chunks_exact(width).enumerate() {
                     for (i, x) in line.iter().enumerate() {
-                        let want = if i < rows { from[i * (cols + 2) + p] } else { 0.0 };
+                        let want = if i < rows {
+                            from[i * (cols + 2) + p]
+                        } else {
+                            0.0
+                        };
                         assert_eq!(x.to_bits(), want.to_bits(), "{isa:?}");
                     }
                 }

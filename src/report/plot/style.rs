@@ -302,9 +302,8 @@ mod tests {
 
     #[test]
     fn schemes_differ_for_the_colour_blind_and_without_colour() {
-        for a in 0..LOOKS.len() {
-            for b in 0..a {
-                let (x, y) = (&LOOKS[a], &LOOKS[b]);
+        for (a, x) in LOOKS.iter().enumerate() {
+            for (b, y) in LOOKS[..a].iter().enumerate() {
                 assert!(x.dash != y.dash || x.width != y.width, "{a} {b}: dashes");
                 assert!(x.shape != y.shape, "{a} {b}: markers");
                 for blind in [None, Some(PROTAN), Some(DEUTAN)] {

@@ -98,7 +98,8 @@ fn mark(out: &mut String, m: &Mark) {
             let data = if says.is_some() { "d " } else { "" };
             write!(
                 out,
-                "<rect class=\"{data}f-{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{reach}>{title}</rect>",
+                "<rect class=\"{data}f-{}\" x=\"{}\" y=\"{}\" width=\"{}\" \
+                    height=\"{}\"{reach}>{title}</rect>",
                 ink.class(),
                 n(at.0),
                 n(at.1),
@@ -171,7 +172,8 @@ pub fn inline(scene: &Scene, id: &str, title: &str, says: &str) -> String {
     });
     let role = if reached { "group" } else { "img" };
     format!(
-        "<svg id=\"{id}\" role=\"{role}\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" aria-label=\"{}\">{}</svg>\n",
+        "<svg id=\"{id}\" role=\"{role}\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+            aria-label=\"{}\">{}</svg>\n",
         escape(&format!("{title}. {says}")),
         body(scene),
         w = n(scene.width),
@@ -182,7 +184,11 @@ pub fn inline(scene: &Scene, id: &str, title: &str, says: &str) -> String {
 /// A file of its own.
 pub fn file(scene: &Scene, title: &str, says: &str) -> String {
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" role=\"img\" aria-labelledby=\"title says\" font-family=\"Inter, system-ui, sans-serif\">\n<title id=\"title\">{}</title>\n<desc id=\"says\">{}</desc>\n<style>{}</style>\n<rect class=\"f-ground\" width=\"{w}\" height=\"{h}\"/>\n{}\n</svg>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" \
+            height=\"{h}\" role=\"img\" aria-labelledby=\"title says\" font-family=\"Inter, \
+            system-ui, sans-serif\">\n<title id=\"title\">{}</title>\n<desc \
+            id=\"says\">{}</desc>\n<style>{}</style>\n<rect class=\"f-ground\" width=\"{w}\" \
+            height=\"{h}\"/>\n{}\n</svg>\n",
         escape(title),
         escape(says),
         style::css(),
