@@ -70,6 +70,10 @@ fn a_run_leaves_the_documented_files() {
             "curve_fp32eval_mixed_x.csv",
             "curve_mixed_x.csv",
             "env.json",
+            "memory_x.csv",
+            "plots",
+            "policy_x.csv",
+            "report.html",
             "steps_bf16_x.csv",
             "steps_fp32_x.csv",
             "steps_mixed_x.csv",
@@ -500,4 +504,52 @@ fn a_terminal_that_is_gone() {
             .any(|n| n.to_string_lossy().starts_with("step-")),
         "{names:?}"
     );
+}
+
+#[test]
+fn doctor_names_mistakes_and_train_repeats_the_warnings() {
+    let dir = fresh("doctor");
+    let text = "to be or not to be, that is the question. ".repeat(60);
+    std::fs::write(dir.join("a.txt"), text).expect("a text");
+    let config = "[model]\nn_layer = 1\nn_head = 1\nn_embd = 15\nblock = 16\n[data]\ntext = \"a.txt\"\n\
+                  [train]\nprecision = \"bf16\"\nbatch = 2\nsteps = 4\nwarmup = 1\nlr = 1e-5\nmin_lr = 1e-6\neval_iters = 1\n";
+    std::fs::write(dir.join("run.toml"), config).expect("a config");
+    let o = isobit(&dir, &["doctor", "run.toml"]);
+    let said = stdout(&o);
+    assert_eq!(o.status.code(), Some(1), "{said}{}", stderr(&o));
+    let mistakes = [
+        "bf16: at lr = 1.0e-5 about 9",
+        "batch 2 x block 16 is 32 characters a step",
+        "n_embd 15 is odd: narrow rows are padded to 16, 6.2%",
+    ];
+    for part in mistakes {
+        let line = said.lines().find(|l| l.contains(part));
+        assert!(
+            line.is_some_and(|l| l.starts_with("warning  ")),
+            "{part}: {said}"
+        );
+    }
+    assert!(
+        said.contains("note     bf16: narrow types are emulated"),
+        "{said}"
+    );
+    let o = isobit(&dir, &["train", "--config", "run.toml", "--backend", "cpu"]);
+    let said = stdout(&o);
+    assert!(o.status.success(), "{}", stderr(&o));
+    for part in mistakes {
+        let line = said.lines().find(|l| l.contains(part));
+        assert!(
+            line.is_some_and(|l| l.starts_with("warning: ")),
+            "{part}: {said}"
+        );
+    }
+    assert!(!said.contains("note "), "{said}");
+    let o = isobit(&dir, &["doctor", "run.toml", "--schemes", "fp32"]);
+    let said = stdout(&o);
+    assert!(
+        !said.contains("odd") && said.contains("1 warning (fp32)"),
+        "{said}"
+    );
+    let o = isobit(&dir, &["doctor", "none.toml"]);
+    assert_eq!((o.status.code(), stderr(&o).lines().count()), (Some(2), 1));
 }

@@ -157,18 +157,10 @@ fn result(op: &OpDef, operands: DType) -> DType {
     (op.infer)(&case.op, &src).map_or(operands, |t| t.dtype)
 }
 
-/// How each operation is treated.
-fn policy_table(p: &Policy) {
-    let (low, kept) = (p.low.name(), p.storage.name());
-    println!("policy {}", p.name);
-    println!(
-        "  weights, their gradients and moments are stored in {kept}; arithmetic inside an operation is f32"
-    );
-    println!(
-        "  {:<16} {:<7} {:<9} result",
-        "operation", "class", "operands"
-    );
-    for op in ops::all() {
+/// How each operation is treated: operation, class, operands, result.
+pub fn policy_rows(p: &Policy) -> Vec<[String; 4]> {
+    let low = p.low.name();
+    let row = |op: &'static OpDef| {
         let (class, operands, result) = match op.numeric {
             Numeric::Low => ("low", low, result(op, p.low).name().to_string()),
             Numeric::Guard if p.narrow_activations && op.name != "xent" => (
@@ -179,7 +171,23 @@ fn policy_table(p: &Policy) {
             Numeric::Guard => ("guard", "f32", result(op, DType::F32).name().to_string()),
             Numeric::Follow => ("follow", "widest", "as operands".to_string()),
         };
-        println!("  {:<16} {class:<7} {operands:<9} {result}", op.name);
+        [op.name.into(), class.into(), operands.into(), result]
+    };
+    ops::all().into_iter().map(row).collect()
+}
+
+fn policy_table(p: &Policy) {
+    let (low, kept) = (p.low.name(), p.storage.name());
+    println!("policy {}", p.name);
+    println!(
+        "  weights, their gradients and moments are stored in {kept}; arithmetic inside an operation is f32"
+    );
+    println!(
+        "  {:<16} {:<7} {:<9} result",
+        "operation", "class", "operands"
+    );
+    for [op, class, operands, result] in policy_rows(p) {
+        println!("  {op:<16} {class:<7} {operands:<9} {result}");
     }
     if p.low != DType::F32 {
         println!(

@@ -42,6 +42,8 @@ pub struct Job<'a> {
     pub stop_after: Option<usize>,
     /// Digest of the initial weights.
     pub init: String,
+    /// Whether plain lines are wanted on a terminal too.
+    pub quiet: bool,
     /// Checkpoints to go on from.
     pub points: Vec<Checkpoint>,
 }
@@ -122,6 +124,7 @@ impl Job<'_> {
         if stopped && saved {
             println!("to go on: isobit train --resume {}", self.outdir.display());
         }
+        super::report::after_training(self.outdir);
         match unsaved {
             Some(e) => Err(e),
             None => Ok(if stopped && interrupted() { 130 } else { 0 }),
@@ -131,6 +134,9 @@ impl Job<'_> {
     fn scheme(&mut self, i: usize, ready: &mut Option<Session>) -> Result<Ended, Error> {
         let (s, scheme) = (self.s, self.s.schemes[i]);
         let mut ledger = SchemeLedger::new(self.outdir, scheme.name(), self.tag);
+        ledger.tensors = (self.model.weights().iter())
+            .map(|w| (w.name.clone(), w.dims.iter().product::<usize>() as u64))
+            .collect();
         let progress = match self.point(scheme) {
             Some(c) => {
                 restore_ledger(c, &mut ledger);
@@ -169,7 +175,10 @@ impl Job<'_> {
             let folder = scheme_folder(self.outdir, scheme.name(), self.tag);
             Keeper::new(&folder, schedule, fixed)
         });
-        let mut view = Terminal::new(scheme, s.steps, progress.step, self.stop_after);
+        let mut view = {
+            let memory = (!self.quiet).then(|| self.programs[i].bytes());
+            Terminal::new(scheme, s.steps, progress.step, self.stop_after, memory)
+        };
         let run = Run {
             session: &mut session,
             scheme,

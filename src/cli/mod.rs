@@ -4,15 +4,20 @@ pub mod adapters;
 pub mod check;
 pub mod checkpoints;
 pub mod device;
+pub mod doctor;
 pub mod eval;
 pub mod explain;
 pub mod export;
 pub mod gemm;
 pub mod inspect;
 pub mod job;
+pub mod lint;
+pub mod live;
 pub mod outputs;
+pub mod planned;
 pub mod probe;
 pub mod replay;
+pub mod report;
 pub mod sample;
 pub mod terminal;
 pub mod train;
@@ -55,6 +60,8 @@ Examples:
   isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
   isobit gemm                                what a product costs in each type, and how wrong it is
+  isobit doctor run.toml                     common mistakes in a config file, before the run
+  isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
@@ -116,6 +123,10 @@ enum Command {
     Probe(probe::ProbeArgs),
     /// Show what a checkpoint or any safetensors file holds.
     Inspect(inspect::InspectArgs),
+    /// Look for common mistakes in a config file, a line each. Runs nothing.
+    Doctor(doctor::DoctorArgs),
+    /// Write a run's report: one HTML file with verdict and plots, the plots as SVG and PNG.
+    Report(report::ReportArgs),
     /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
     Explain(explain::ExplainArgs),
 }
@@ -137,6 +148,8 @@ pub fn main() -> i32 {
         Command::Check(args) => check::check(&cli.global, &args),
         Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
+        Command::Doctor(args) => doctor::doctor(&cli.global, &args),
+        Command::Report(args) => report::report(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Explain(args) => explain::explain(&cli.global, &args),
     };
@@ -150,7 +163,7 @@ pub fn main() -> i32 {
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
         "train", "sample", "eval", "export", "gemm", "adapters", "check", "explain", "inspect",
-        "probe", "replay", "help",
+        "probe", "replay", "report", "doctor", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

@@ -30,7 +30,7 @@ pub fn whole(path: &Path) -> PathBuf {
 /// Both paths are [`whole`].
 pub fn of_run(here: &Path, outdir: &Path) -> bool {
     let ending = here.extension().and_then(|e| e.to_str()).unwrap_or("");
-    let ledger = ["csv", "json"]
+    let ledger = ["csv", "json", "html"]
         .iter()
         .any(|e| ending.eq_ignore_ascii_case(e));
     here.starts_with(outdir) && ledger || here.starts_with(outdir.join(FOLDER))

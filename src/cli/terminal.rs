@@ -1,6 +1,7 @@
 //! What a run shows on the terminal, and how it is stopped from there.
 
 use super::device::Device;
+use super::live::Live;
 use crate::config::{Scheme, Settings};
 use crate::error::Error;
 use crate::exec::{DeviceInfo, Numerics, bytes};
@@ -10,7 +11,6 @@ use crate::report::ledger::{CurveRow, ScalerRow, SummaryRow};
 use crate::train::checkpoint::Checkpoint;
 use crate::train::run::{Data, Observer, Outcome};
 use crate::train::session::{Programs, StepResult};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,10 +38,10 @@ pub fn interrupted() -> bool {
     STOP.load(Ordering::SeqCst)
 }
 
-/// A progress bar on a terminal, plain lines elsewhere.
+/// A live view on a terminal, plain lines elsewhere.
 pub struct Terminal {
     scheme: &'static str,
-    bar: Option<ProgressBar>,
+    live: Option<Live>,
     start: Instant,
     /// Steps done before this process.
     before: usize,
@@ -50,22 +50,20 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// For a run of `steps` steps, `done` of them behind it, that stops after `stop_after`.
-    pub fn new(scheme: Scheme, steps: usize, done: usize, stop_after: Option<usize>) -> Terminal {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = "{prefix} {wide_bar} {pos}/{len} {msg} {eta} left";
-            let bar = ProgressBar::new(steps as u64).with_prefix(scheme.name());
-            bar.set_style(
-                ProgressStyle::with_template(style)
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar.set_position(done as u64);
-            bar.reset_eta();
-            bar
-        });
+    /// For a run of `steps` steps, `done` of them behind it, that stops after `stop_after`. `live` has the
+    /// bytes that are planned, where a live view is wanted.
+    pub fn new(
+        scheme: Scheme,
+        steps: usize,
+        done: usize,
+        stop_after: Option<usize>,
+        live: Option<u64>,
+    ) -> Terminal {
+        let live = live.filter(|_| std::io::stderr().is_terminal());
+        let live = live.map(|memory| Live::new(scheme.name(), steps, done, memory));
         Terminal {
             scheme: scheme.name(),
-            bar,
+            live,
             start: Instant::now(),
             before: done,
             done,
@@ -75,8 +73,8 @@ impl Terminal {
 
     fn line(&self, text: &str) {
         let write = || writeln!(std::io::stdout(), "{text}");
-        let written = match &self.bar {
-            Some(bar) => bar.suspend(write),
+        let written = match &self.live {
+            Some(live) => live.aside(write),
             None => write(),
         };
         if written.is_err() {
@@ -85,10 +83,10 @@ impl Terminal {
         }
     }
 
-    /// Takes the progress bar away.
+    /// Takes the live view away.
     pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        if let Some(live) = &self.live {
+            live.clear();
         }
     }
 
@@ -112,13 +110,15 @@ impl Terminal {
 impl Observer for Terminal {
     fn step(&mut self, step: usize, r: StepResult, ms: f64) {
         self.done = step;
-        if let Some(bar) = &self.bar {
-            bar.set_position(step as u64);
-            bar.set_message(format!("loss {:.4}, {ms:.1} ms,", r.loss));
+        if let Some(live) = &mut self.live {
+            live.step(step, r.loss as f64, ms);
         }
     }
 
     fn evaluated(&mut self, row: &CurveRow) {
+        if let Some(live) = &mut self.live {
+            live.evaluated(row.val_loss);
+        }
         self.line(&format!(
             "[{}] step {}: val {:.4} train_ema {:.4}",
             self.scheme, row.step, row.val_loss, row.train_ema
@@ -126,6 +126,9 @@ impl Observer for Terminal {
     }
 
     fn swallowed(&mut self, step: usize, share: f64) {
+        if let Some(live) = &mut self.live {
+            live.swallowed(share);
+        }
         let percent = 100.0 * share;
         self.line(&format!(
             "[{}] step {step}: bf16 weights would have swallowed {percent:.1}% of the updates",
@@ -141,8 +144,8 @@ impl Observer for Terminal {
     }
 
     fn warned(&mut self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| crate::tell!("{text}")),
+        match &self.live {
+            Some(live) => live.aside(|| crate::tell!("{text}")),
             None => crate::tell!("{text}"),
         }
     }
@@ -245,7 +248,7 @@ pub fn tell_points(s: &Settings, points: &[Checkpoint], programs: &[Programs], d
 /// The closing table, and what it means.
 pub fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) {
     println!(
-        "\n{:<8} {:>10} {:>12} {:>14} {:>10}",
+        "\n{:<10} {:>10} {:>12} {:>14} {:>10}",
         "scheme", "ms a step", "memory", "final val loss", "swallowed"
     );
     let mut short = false;
@@ -258,7 +261,7 @@ pub fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) 
             .swallowed
             .map_or("-".into(), |v| format!("{:.1}%", 100.0 * v));
         println!(
-            "{:<8} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
+            "{:<10} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
             r.scheme
         );
     }

@@ -5,7 +5,9 @@ use super::adapters::default_preset;
 use super::checkpoints::{CheckpointArgs, claim, finished, refuse_loss};
 use super::device::Device;
 use super::job::Job;
+use super::lint::{Level, lint};
 use super::outputs::{Outputs, among_checkpoints, of_run, whole};
+use super::planned::write_plans;
 use super::terminal::{
     catch_signals, introduce, introduce_device, introduce_numerics, tell_points,
 };
@@ -80,6 +82,9 @@ pub struct TrainArgs {
     /// Write the gradients of one step, by weight.
     #[arg(long, num_args = 2, value_names = ["STEP", "FILE"], allow_negative_numbers = true)]
     pub dump_grads: Option<Vec<String>>,
+    /// Plain lines on a terminal too, instead of the live view.
+    #[arg(long, short)]
+    pub quiet: bool,
     /// Check everything and say what would run, without running or writing.
     #[arg(long)]
     pub dry_run: bool,
@@ -270,6 +275,11 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     introduce_device(&device, &info);
     introduce_numerics(s.numerics, &info, passport.as_ref());
     introduce(&s, &data, &model, &programs, &outdir);
+    for found in lint(&s, model.vocab, &weights) {
+        if found.level == Level::Warning {
+            println!("warning: {}", found.text);
+        }
+    }
     let files: Vec<Extras> = s
         .schemes
         .iter()
@@ -310,6 +320,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
         files: &files,
         schedule,
         stop_after,
+        quiet: args.quiet,
         init,
         points: resumed.map_or(vec![], |r| r.points),
     };
@@ -322,6 +333,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     };
     catch_signals()?;
     env::write(&outdir, &info, &data.text, &s, &hashes(&programs))?;
+    write_plans(&s, &tag, &outdir, &programs, !job.points.is_empty())?;
     job.run(ready)
 }
 

@@ -91,6 +91,12 @@ pub fn check_writable(path: &Path) -> Result<(), Error> {
     std::fs::remove_file(&temporary).map_err(Error::io("write", path))
 }
 
+/// Whether a tag may be part of a file name.
+pub fn plain_tag(tag: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    tag.len() <= 64 && tag.chars().all(plain)
+}
+
 fn sibling(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.tmp", std::process::id()));

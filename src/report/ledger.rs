@@ -88,6 +88,10 @@ pub struct SchemeLedger {
     pub scaler: Vec<ScalerRow>,
     /// Counts of gradient magnitudes at one step of a mixed run: log10 of the range's lower edge, count.
     pub histogram: Vec<(f64, u64)>,
+    /// Step and counts of swallowed updates by tensor, in the order of `tensors`.
+    pub tensor_swallow: Vec<(usize, Vec<u64>)>,
+    /// Name and elements of each weight.
+    pub tensors: Vec<(String, u64)>,
 }
 
 fn table<const N: usize>(
@@ -121,6 +125,8 @@ impl SchemeLedger {
             swallow: Vec::new(),
             scaler: Vec::new(),
             histogram: Vec::new(),
+            tensor_swallow: Vec::new(),
+            tensors: Vec::new(),
         }
     }
 
@@ -185,6 +191,7 @@ impl SchemeLedger {
             });
             write_atomic(&name("scaler"), &table(SCALER, rows)?)?;
         }
+        self.flush_tensors()?;
         if !self.histogram.is_empty() && self.tag.is_empty() {
             let rows = self
                 .histogram
@@ -208,11 +215,87 @@ const SCALER: [&str; 6] = [
     "clip_factor",
     "first_nonfinite",
 ];
+impl SchemeLedger {
+    /// Writes `tensor_swallow{tag}.csv`, where there are counts.
+    fn flush_tensors(&self) -> Result<(), Error> {
+        if self.tensor_swallow.is_empty() {
+            return Ok(());
+        }
+        let of = |(step, counts): &(usize, Vec<u64>)| {
+            let step = step.to_string();
+            let row = |((name, elements), count): (&(String, u64), &u64)| {
+                let share = *count as f64 / *elements as f64;
+                [
+                    step.clone(),
+                    name.clone(),
+                    elements.to_string(),
+                    format!("{share:.6}"),
+                ]
+            };
+            self.tensors.iter().zip(counts).map(row).collect::<Vec<_>>()
+        };
+        let rows = self.tensor_swallow.iter().flat_map(of);
+        let file = self.dir.join(format!("tensor_swallow{}.csv", self.tag));
+        let header = ["step", "tensor", "elements", "swallow_frac"];
+        write_atomic(&file, &table(header, rows)?)
+    }
+}
+
+/// Rows of `memory{tag}.csv`: scheme, class, bytes.
+pub type MemoryRow = [String; 3];
+/// Rows of `policy{tag}.csv`: scheme, operation, class, operands, result.
+pub type PolicyRow = [String; 5];
+
+/// Writes what a run plans: `memory{tag}.csv` and `policy{tag}.csv`. Rows of schemes that are not among
+/// `own` stay where `keep` says so.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_plans(
+    dir: &Path,
+    tag: &str,
+    (memory, policy): (Vec<MemoryRow>, Vec<PolicyRow>),
+    own: &[&str],
+    keep: bool,
+) -> Result<(), Error> {
+    fn whole<const N: usize>(
+        path: &Path,
+        header: [&str; N],
+        rows: Vec<[String; N]>,
+        own: &[&str],
+        keep: bool,
+    ) -> Result<(), Error> {
+        let kept = if keep {
+            kept(path, header, own)
+        } else {
+            vec![]
+        };
+        write_atomic(path, &table(header, kept.into_iter().chain(rows))?)
+    }
+    let file = |kind: &str| dir.join(format!("{kind}{tag}.csv"));
+    whole(
+        &file("memory"),
+        ["scheme", "class", "bytes"],
+        memory,
+        own,
+        keep,
+    )?;
+    let header = ["scheme", "operation", "class", "operands", "result"];
+    whole(&file("policy"), header, policy, own, keep)
+}
 
 /// Whether a file name is one that a run writes into its output folder.
 pub fn is_ours(name: &str) -> bool {
     let kinds = [
-        "curve_", "steps_", "swallow", "gradhist", "summary", "scaler_",
+        "curve_",
+        "steps_",
+        "swallow",
+        "tensor_swallow",
+        "gradhist",
+        "summary",
+        "memory",
+        "policy",
+        "scaler_",
     ];
     name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
 }
@@ -232,17 +315,21 @@ pub type Kept = Vec<[String; SUMMARY.len()]>;
 /// The rows that a run's `summary{tag}.csv` has for schemes other than `own`; none where the file is not
 /// one of ours.
 pub fn other_rows(dir: &Path, tag: &str, own: &[&str]) -> Kept {
-    let path = dir.join(format!("summary{tag}.csv"));
-    let small = std::fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() < 1 << 16);
-    let Some(mut file) = small.then(|| csv::Reader::from_path(&path).ok()).flatten() else {
+    kept(&dir.join(format!("summary{tag}.csv")), SUMMARY, own)
+}
+
+/// The rows of a small table for schemes other than `own`; none where the file is not one of ours.
+fn kept<const N: usize>(path: &Path, header: [&str; N], own: &[&str]) -> Vec<[String; N]> {
+    let small = std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() < 1 << 18);
+    let Some(mut file) = small.then(|| csv::Reader::from_path(path).ok()).flatten() else {
         return vec![];
     };
-    if file.headers().ok().is_none_or(|h| *h != SUMMARY[..]) {
+    if file.headers().ok().is_none_or(|h| *h != header[..]) {
         return vec![];
     }
     let rows = file.records().flatten();
     let rows = rows.map(|r| std::array::from_fn(|i| r.get(i).unwrap_or("").to_string()));
-    rows.filter(|r: &[String; SUMMARY.len()]| !own.contains(&r[0].as_str()))
+    rows.filter(|r: &[String; N]| !own.contains(&r[0].as_str()))
         .collect()
 }
 

@@ -374,6 +374,8 @@ impl Run<'_> {
         }
         if counts_swallowed && let Some(share) = self.session.swallowed()? {
             self.ledger.swallow.push((done, share));
+            let counts = self.session.swallowed_by_tensor()?;
+            self.ledger.tensor_swallow.push((done, counts));
             self.observer.swallowed(done, share);
         }
         self.observer.step(done, result, ms);

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::exec::{Executor, ProgramId, bytes};
 use crate::kernels::digest::combine;
 use crate::kernels::histogram::BINS;
-use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
+use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions, Weight};
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
 use crate::passes::memory::session_bytes;
@@ -133,6 +133,11 @@ impl Programs {
             .chain(&self.eval_fp32)
             .map(|p| &**p)
             .collect()
+    }
+
+    /// The plan of the training step.
+    pub fn train(&self) -> &crate::plan::Plan {
+        &self.train
     }
 
     /// Hashes of the plans, by name.
@@ -394,6 +399,19 @@ impl Session {
             count += self.scalar(l.swallow, &w.name)? as f64;
         }
         Ok(Some(count / self.model.parameters() as f64))
+    }
+
+    /// What [`Session::swallowed`] counted last, by weight in the model's order.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn swallowed_by_tensor(&mut self) -> Result<Vec<u64>, Error> {
+        let Some(l) = self.ledgers else {
+            return Ok(vec![]);
+        };
+        let weights = self.model.weights();
+        let count = |w: &Weight| Ok(self.scalar(l.swallow, &w.name)? as u64);
+        weights.iter().map(count).collect()
     }
 
     /// The gradient histogram of the last step, where it was counted.

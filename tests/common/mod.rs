@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test uses a part of it
 
 pub mod cases;
+pub mod folders;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

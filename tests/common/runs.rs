@@ -20,7 +20,10 @@ pub const FILES: &[&str] = &[
     "curve_fp32eval_mixed.csv",
     "curve_fp32eval_bf16.csv",
     "swallow.csv",
+    "tensor_swallow.csv",
     "gradhist.csv",
+    "memory.csv",
+    "policy.csv",
 ];
 
 /// Writes `train.toml` and `text.txt`: ten steps of a small model that visit every ledger on both sides

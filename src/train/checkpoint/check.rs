@@ -128,6 +128,13 @@ pub(super) fn check_meta(m: &Meta, scheme: Scheme, vocab: &[char]) -> Result<(),
         "its ledger has a digest that is none",
     )?;
     ensure(
+        inside(&mut l.tensor_swallow.iter().map(|r| r.0))
+            && l.tensor_swallow
+                .iter()
+                .all(|r| r.1.len() <= m.tensors.len()),
+        "its ledger counts tensors that it has not",
+    )?;
+    ensure(
         l.histogram.len() <= 1 << 16,
         "its histogram is longer than any",
     )

@@ -250,6 +250,9 @@ fn sparse(ledger: &SchemeLedger, p: &Progress) -> LedgerMeta {
         timed_ms: p.timed_ms,
         timed_steps: p.timed,
         peak_bytes: 0,
+        tensor_swallow: (ledger.tensor_swallow.iter())
+            .map(|r| (r.0 as u64, r.1.clone()))
+            .collect(),
     }
 }
 
@@ -295,6 +298,9 @@ pub fn restore_ledger(c: &Checkpoint, ledger: &mut SchemeLedger) {
     ledger.swallow = l.swallow.iter().map(|r| (r.0 as usize, r.1)).collect();
     ledger.scaler = l.scaler.iter().map(scaler_row).collect();
     ledger.histogram = l.histogram.clone();
+    ledger.tensor_swallow = (l.tensor_swallow.iter())
+        .map(|r| (r.0 as usize, r.1.clone()))
+        .collect();
     let columns = &c.columns;
     let dense = columns.lr.iter().zip(&columns.loss).zip(&columns.grad_norm);
     let row = |(i, ((&lr, &loss), &grad_norm))| StepRow {

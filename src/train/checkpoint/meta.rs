@@ -180,6 +180,9 @@ pub struct LedgerMeta {
     pub timed_steps: u64,
     /// Peak of the executor's allocations, in bytes.
     pub peak_bytes: u64,
+    /// (step, swallowed updates of each weight in the model's order).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensor_swallow: Vec<(u64, Vec<u64>)>,
 }
 
 /// A row of the loss scaler: [`crate::report::ledger::ScalerRow`].

@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::kernels::digest::{combine, element};
 use crate::models::char_gpt::CharGpt;
 use crate::passes::autocast::Policy;
+pub(crate) use crate::report::files::plain_tag;
 use crate::train::weights::Tensors;
 use file::fault;
 pub use file::{MAX_HEADER, parse, read};
@@ -187,12 +188,6 @@ impl Checkpoint {
         let weights = self.states.iter().filter(|s| s.role == Role::Weight);
         weights.map(|s| (s.name.clone(), s.values())).collect()
     }
-}
-
-/// Whether a tag may be part of a file name.
-pub(crate) fn plain_tag(tag: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    tag.len() <= 64 && tag.chars().all(plain)
 }
 
 /// The safetensors type of a state.

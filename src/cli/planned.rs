@@ -1,0 +1,51 @@
+//! What a run plans of memory and of types, written for the report before it begins.
+
+use super::explain::policy_rows;
+use crate::config::Settings;
+use crate::error::Error;
+use crate::plan::account::held;
+use crate::report::ledger;
+use crate::train::session::Programs;
+use std::path::Path;
+
+/// Writes `memory{tag}.csv` and `policy{tag}.csv`; with `keep` the rows of other schemes stay.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_plans(
+    s: &Settings,
+    tag: &str,
+    outdir: &Path,
+    programs: &[Programs],
+    keep: bool,
+) -> Result<(), Error> {
+    let (mut memory, mut policy) = (vec![], vec![]);
+    for (scheme, programs) in s.schemes.iter().zip(programs) {
+        memory.extend(memory_rows(scheme.name(), programs));
+        let rows = policy_rows(&scheme.policy());
+        let own = |[op, class, operands, result]: [String; 4]| {
+            [scheme.name().to_string(), op, class, operands, result]
+        };
+        policy.extend(rows.into_iter().map(own));
+    }
+    let own: Vec<&str> = s.schemes.iter().map(|x| x.name()).collect();
+    ledger::write_plans(outdir, tag, (memory, policy), &own, keep)
+}
+
+/// Planned bytes of a scheme, by class: those of the training step at its peak, and what the other
+/// programs add.
+fn memory_rows(scheme: &str, programs: &Programs) -> Vec<ledger::MemoryRow> {
+    let h = held(programs.train());
+    let other = programs.bytes().saturating_sub(h.total());
+    [
+        ("parameters", h.parameters),
+        ("moments", h.moments),
+        ("copies", h.copies.peak),
+        ("gradients", h.gradients.peak),
+        ("activations", h.activations.peak),
+        ("workspace", h.workspace),
+        ("other", other),
+    ]
+    .map(|(class, bytes)| [scheme.to_string(), class.to_string(), bytes.to_string()])
+    .to_vec()
+}
