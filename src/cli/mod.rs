@@ -13,6 +13,7 @@ pub mod outputs;
 pub mod probe;
 pub mod replay;
 pub mod sample;
+pub mod seeds;
 pub mod terminal;
 pub mod train;
 

@@ -24,6 +24,10 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// The system allows no handler.
 pub fn catch_signals() -> Result<(), Error> {
+    static CAUGHT: AtomicBool = AtomicBool::new(false);
+    if CAUGHT.swap(true, Ordering::SeqCst) {
+        return Ok(()); // by an earlier run of this process
+    }
     let handler = || {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130); // asked twice: now
@@ -245,7 +249,7 @@ pub fn tell_points(s: &Settings, points: &[Checkpoint], programs: &[Programs], d
 /// The closing table, and what it means.
 pub fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) {
     println!(
-        "\n{:<8} {:>10} {:>12} {:>14} {:>10}",
+        "\n{:<10} {:>10} {:>12} {:>14} {:>10}",
         "scheme", "ms a step", "memory", "final val loss", "swallowed"
     );
     let mut short = false;
@@ -258,7 +262,7 @@ pub fn conclude(s: &Settings, tag: &str, summary: &[SummaryRow], outdir: &Path) 
             .swallowed
             .map_or("-".into(), |v| format!("{:.1}%", 100.0 * v));
         println!(
-            "{:<8} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
+            "{:<10} {ms:>10} {memory:>12} {loss:>14} {swallowed:>10}",
             r.scheme
         );
     }
