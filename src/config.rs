@@ -1,11 +1,14 @@
 //! Settings of a run: presets, then a TOML file, then flags; each later one overrides.
 
 use crate::data::named::is_named;
+use crate::dtype::DType;
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::models::char_gpt::CharGpt;
 use crate::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
+use crate::passes::rules::{Rules, parse as parse_rules};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A precision scheme.
@@ -126,6 +129,10 @@ fn one() -> usize {
     1
 }
 
+fn is_none(n: &usize) -> bool {
+    *n == 0
+}
+
 fn is_one(n: &usize) -> bool {
     *n == 1
 }
@@ -174,6 +181,9 @@ pub struct Settings {
     pub accumulate: usize,
     /// Steps.
     pub steps: usize,
+    /// How many of the last steps run in fp32.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub final_fp32: usize,
     /// Steps of linear warm-up.
     pub warmup: usize,
     /// Highest learning rate.
@@ -194,6 +204,9 @@ pub struct Settings {
     pub eval_iters: usize,
     /// Seed of weights and batches.
     pub seed: u64,
+    /// Overrides of the schemes' policies: operation or part of the model, and `fp32`, `bf16` or `fp16`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub policy: BTreeMap<String, String>,
     /// Loss scaling.
     pub fp16: Fp16,
     /// Ledger.
@@ -223,6 +236,7 @@ impl Settings {
             batch,
             accumulate: 1,
             steps,
+            final_fp32: 0,
             warmup: 100,
             lr: 1e-3,
             min_lr: 1e-4,
@@ -233,6 +247,7 @@ impl Settings {
             eval_interval: 100,
             eval_iters: 20,
             seed: 1337,
+            policy: BTreeMap::new(),
             fp16: Fp16 {
                 init_scale: 65536.0,
                 growth_interval: 2000,
@@ -243,6 +258,41 @@ impl Settings {
                 gradhist_step: 500,
             },
         }
+    }
+
+    /// A scheme's policy with this run's overrides.
+    ///
+    /// # Errors
+    /// As [`Settings::validate`], of the overrides.
+    pub fn policy_of(&self, scheme: Scheme) -> Result<Policy, Error> {
+        let places = self.model(1).places();
+        Ok(Policy {
+            rules: Rules::keep(&self.policy, &places).map_err(Error::Usage)?,
+            ..scheme.policy()
+        })
+    }
+
+    /// The policy of a scheme's last steps, where they run in fp32: the same weights and moments.
+    ///
+    /// # Errors
+    /// The scheme keeps its weights in another type.
+    pub fn final_policy(&self, scheme: Scheme) -> Result<Option<Policy>, Error> {
+        if self.final_fp32 == 0 || scheme == Scheme::Fp32 {
+            return Ok(None);
+        }
+        if scheme.policy().storage == DType::F32 {
+            return Ok(Some(FP32));
+        }
+        let name = scheme.name();
+        usage(format!(
+            "final_fp32 = {}: {name} keeps its weights in bf16, so its last steps cannot be fp32; choose mixed or fp16 with --schemes, or stop with --stop-after and go on with --resume-as fp32",
+            self.final_fp32
+        ))
+    }
+
+    /// Whether a step, from 1, is one of the last ones that run in fp32.
+    pub fn is_final(&self, step: usize) -> bool {
+        step + self.final_fp32 > self.steps
     }
 
     /// The model, for a vocabulary.
@@ -316,6 +366,7 @@ impl Settings {
         within("batch", self.batch as u64, 1, 65_536)?;
         within("accumulate", self.accumulate as u64, 1, 65_536)?;
         within("steps", self.steps as u64, 1, 1_000_000_000)?;
+        within("final_fp32", self.final_fp32 as u64, 0, self.steps as u64)?;
         within("warmup", self.warmup as u64, 0, 1_000_000_000)?;
         within("eval_interval", self.eval_interval as u64, 1, 1_000_000_000)?;
         within("eval_iters", self.eval_iters as u64, 1, 1_000_000)?;
@@ -337,6 +388,9 @@ impl Settings {
                 "n_head = {} does not divide n_embd = {}",
                 self.n_head, self.n_embd
             ));
+        }
+        if !self.policy.is_empty() {
+            parse_rules(&self.policy, &self.model(1).places()).map_err(Error::Usage)?;
         }
         if self.eval_iters * self.batch > 1 << 28 {
             return usage(format!(
@@ -449,6 +503,7 @@ struct File {
     model: Option<ModelTable>,
     data: Option<DataTable>,
     train: Option<TrainTable>,
+    policy: Option<BTreeMap<String, String>>,
     fp16: Option<Fp16Table>,
     ledger: Option<LedgerTable>,
 }
@@ -480,6 +535,7 @@ struct TrainTable {
     batch: Option<i64>,
     accumulate: Option<i64>,
     steps: Option<i64>,
+    final_fp32: Option<i64>,
     warmup: Option<i64>,
     lr: Option<f64>,
     min_lr: Option<f64>,
@@ -551,6 +607,7 @@ impl File {
             count("batch", &mut s.batch, t.batch)?;
             count("accumulate", &mut s.accumulate, t.accumulate)?;
             count("steps", &mut s.steps, t.steps)?;
+            count("final_fp32", &mut s.final_fp32, t.final_fp32)?;
             count("warmup", &mut s.warmup, t.warmup)?;
             count("eval_interval", &mut s.eval_interval, t.eval_interval)?;
             count("eval_iters", &mut s.eval_iters, t.eval_iters)?;
@@ -561,6 +618,9 @@ impl File {
             set(&mut s.eps, t.eps);
             set(&mut s.weight_decay, t.weight_decay);
             set(&mut s.clip, t.clip);
+        }
+        if let Some(p) = self.policy {
+            s.policy = p;
         }
         if let Some(f) = self.fp16 {
             set(&mut s.fp16.init_scale, f.init_scale);

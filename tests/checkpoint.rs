@@ -585,3 +585,50 @@ fn inspect_shows_checkpoints_and_any_safetensors_file() {
     std::fs::write(&newest, bytes).expect("a file");
     refused(&dir, &["inspect", "a"], &["damaged", "SHA-256"]);
 }
+
+/// The last steps in fp32: all of them make an fp32 run, none of them leaves the scheme's, and a run goes on
+/// across the change.
+#[test]
+fn the_last_steps_run_in_fp32() {
+    let dir = fresh("checkpoint-final");
+    write_config(&dir);
+    let run = |out: &str, scheme: &str, k: &str| {
+        let more = ["--outdir", out, "--schemes", scheme, "--final-fp32", k];
+        digest_of(&done(&dir, &[&CONFIG[..], &more].concat()), scheme)
+    };
+    let fp32 = run("fp32", "fp32", "4");
+    assert_eq!(run("all", "mixed", "10"), fp32);
+    assert_eq!(run("fp16all", "fp16", "10"), fp32);
+    let digest = |out: &str, step: usize| {
+        let rows = Csv::read(&dir.join(format!("{out}/steps_mixed.csv")));
+        rows.text(step - 1, "digest").to_string()
+    };
+    let (none, some) = (run("none", "mixed", "0"), run("some", "mixed", "4"));
+    assert_ne!(none, some);
+    assert_eq!(digest("none", 6), digest("some", 6));
+    for scheme in ["mixed", "fp16"] {
+        let want = run("whole", scheme, "4");
+        for stop in ["5", "6", "8"] {
+            let out = format!("{scheme}{stop}");
+            let more = ["--outdir", &out, "--schemes", scheme, "--final-fp32", "4"];
+            done(
+                &dir,
+                &[&CONFIG[..], &more, &["--stop-after", stop]].concat(),
+            );
+            let text = done(&dir, &["train", "--resume", &out]);
+            assert_eq!(digest_of(&text, scheme), want, "{scheme} after {stop}");
+        }
+    }
+    let bf16 = ["--outdir", "x", "--schemes", "bf16", "--final-fp32", "4"];
+    refused(
+        &dir,
+        &[&CONFIG[..], &bf16].concat(),
+        &["bf16", "--resume-as fp32"],
+    );
+    let many = ["--outdir", "x", "--schemes", "mixed", "--final-fp32", "11"];
+    refused(
+        &dir,
+        &[&CONFIG[..], &many].concat(),
+        &["final_fp32 = 11", "at most 10"],
+    );
+}

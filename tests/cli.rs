@@ -553,3 +553,48 @@ fn doctor_names_mistakes_and_train_repeats_the_warnings() {
     let o = isobit(&dir, &["doctor", "none.toml"]);
     assert_eq!((o.status.code(), stderr(&o).lines().count()), (Some(2), 1));
 }
+
+/// Several seeds of one run: files of each, and what they have in common.
+#[test]
+fn seeds_have_a_mean_and_a_spread() {
+    let dir = fresh("cli-seeds");
+    let args = ["--schemes", "fp32,bf16-sr", "--seeds", "3", "--seed", "5"];
+    let o = quick(&dir, &args);
+    assert!(o.status.success(), "{}", stderr(&o));
+    let last = |file: &str| {
+        let c = Csv::read(&dir.join("out").join(file));
+        c.number(c.rows.len() - 1, "val_loss")
+    };
+    let rows = Csv::read(&dir.join("out/seeds.csv"));
+    for (i, scheme) in ["fp32", "bf16-sr"].into_iter().enumerate() {
+        let x = ["", "_seed6", "_seed7"].map(|tag| last(&format!("curve_{scheme}{tag}.csv")));
+        let mean = x.iter().sum::<f64>() / 3.0;
+        let var = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0;
+        assert_eq!(rows.text(i, "scheme"), scheme);
+        assert_eq!(rows.text(i, "seeds"), "3");
+        assert!((rows.number(i, "val_loss_mean") - mean).abs() < 1e-6);
+        assert!((rows.number(i, "val_loss_std") - var.sqrt()).abs() < 1e-6 && var > 0.0);
+        let ends = [
+            rows.number(i, "val_loss_min"),
+            rows.number(i, "val_loss_max"),
+        ];
+        assert!(x.iter().all(|&x| (ends[0]..=ends[1]).contains(&x)));
+    }
+    assert!(
+        stdout(&o).contains("over the seeds from 5 on"),
+        "{}",
+        stdout(&o)
+    );
+    // Asked again, it shows the finished runs and gives the same table.
+    let again = quick(&dir, &args);
+    assert!(again.status.success() && stdout(&again).contains("there already"));
+    for (bad, says) in [
+        (&["--seeds", "0"][..], "at least 1"),
+        (&["--seeds", "2", "--stop-after", "1"], "whole runs"),
+        (&["--seeds", "2", "--save", "w.safetensors"], "no one file"),
+    ] {
+        let o = quick(&dir, bad);
+        assert_eq!(o.status.code(), Some(2), "{bad:?}");
+        assert!(stderr(&o).contains(says), "{}", stderr(&o));
+    }
+}

@@ -9,7 +9,7 @@ use crate::graph::Type;
 use crate::graph::print::print as print_graph;
 use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::ops::{self, Numeric, OpDef};
-use crate::passes::autocast::Policy;
+use crate::passes::autocast::{FP32, Policy};
 use crate::passes::scaling::Scaling;
 use crate::passes::{Optional, compile_with};
 use crate::plan::account::{Amount, held, moved, total};
@@ -32,7 +32,12 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// Precision scheme.
-    #[arg(long, default_value = "mixed", value_name = "NAME")]
+    #[arg(
+        long,
+        visible_alias = "policy",
+        default_value = "mixed",
+        value_name = "NAME"
+    )]
     pub scheme: String,
     /// Parts to print, comma-separated [default: all].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
@@ -74,7 +79,7 @@ pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
         model,
         clip: s.clip as f32,
         batch: s.batch,
-        policy: scheme.policy(),
+        policy: s.policy_of(scheme)?,
         scaling: scaler::scaling(&s, &scheme.policy())?,
     };
     let wants = |p: Part| args.show.as_ref().is_none_or(|l| l.contains(&p));
@@ -93,6 +98,7 @@ pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
     let plan = step.plan(true)?;
     if wants(Part::Policy) {
         policy_table(&step.policy);
+        rules_table(&step);
     }
     if wants(Part::Bytes) {
         bytes_table(&plan);
@@ -193,6 +199,41 @@ fn policy_table(p: &Policy) {
         println!(
             "  {low} is emulated: packed two to a word, unpacked by integer code; a result is rounded once"
         );
+    }
+    println!();
+}
+
+/// The overrides of the config, and how many operations of the forward pass each holds for.
+fn rules_table(step: &Step) {
+    let rules = step.policy.rules;
+    if rules.all().is_empty() {
+        println!(
+            "no overrides; a config may have them: [policy] with `attention = \"fp32\"` or `\"blocks.0.*\" = \"fp32\"`\n"
+        );
+        return;
+    }
+    let plain = step.model.eval_program(step.batch, &FP32);
+    let g = &plain.graph;
+    let live = g.live(&plain.roots());
+    let found = live.iter().filter(|id| !g.node(**id).src.is_empty());
+    let found: Vec<_> = found
+        .filter_map(|&id| rules.find(ops::def(&g.node(id).op).name, &g.label(id)))
+        .collect();
+    println!("overrides: f32 is an island, its backward pass included");
+    println!(
+        "  {:<24} {:<6} operations of the forward pass",
+        "what", "type"
+    );
+    for r in rules.all() {
+        let n = found.iter().filter(|f| **f == r).count();
+        let note = match (n, r.class) {
+            (0, true) => {
+                "  this model has none by itself: what is inside attention or the loss is f32"
+            }
+            (0, false) => "  other overrides go before it",
+            _ => "",
+        };
+        println!("  {:<24} {:<6} {n}{note}", r.pattern, r.dtype.name());
     }
     println!();
 }

@@ -19,6 +19,7 @@ pub mod probe;
 pub mod replay;
 pub mod report;
 pub mod sample;
+pub mod seeds;
 pub mod terminal;
 pub mod train;
 

@@ -122,7 +122,7 @@ pub fn sample(global: &Global, args: &SampleArgs) -> Result<i32, Error> {
     let tokens = encode(vocab, &c.meta.data.name, &prompt)?;
     let device = Device::choose(global)?;
     let exec = device.admitted(global)?;
-    let policy = c.scheme().policy();
+    let policy = c.meta.settings.policy_of(c.scheme())?;
     let mut g = Generator::new(exec, c.model(), policy, &c.weights(), !args.no_cache)?;
     crate::tell!(
         "from: {} ({}, step {})\ndevice: {}",

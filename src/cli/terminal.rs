@@ -24,6 +24,10 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// The system allows no handler.
 pub fn catch_signals() -> Result<(), Error> {
+    static CAUGHT: AtomicBool = AtomicBool::new(false);
+    if CAUGHT.swap(true, Ordering::SeqCst) {
+        return Ok(()); // by an earlier run of this process
+    }
     let handler = || {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130); // asked twice: now

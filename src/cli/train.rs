@@ -8,6 +8,7 @@ use super::job::Job;
 use super::lint::{Level, lint};
 use super::outputs::{Outputs, among_checkpoints, of_run, whole};
 use super::planned::write_plans;
+use super::seeds::train_seeds;
 use super::terminal::{
     catch_signals, introduce, introduce_device, introduce_numerics, tell_points,
 };
@@ -66,6 +67,9 @@ pub struct TrainArgs {
     /// Sequences a step.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub batch: Option<i64>,
+    /// Run the last K steps in fp32, under schemes that keep their weights in f32 (mixed, fp16).
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    pub final_fp32: Option<i64>,
     /// Batches a step: their gradients are summed in f32 and divided by all tokens, then unscaled, clipped
     /// and applied (or skipped) once.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -73,6 +77,10 @@ pub struct TrainArgs {
     /// Seed of initial weights and batches.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<i64>,
+    /// Run everything from N seeds, from --seed on, and write mean and spread of the last validation losses
+    /// to seeds.csv; the files of later seeds bear `_seed<n>`.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seeds: Option<i64>,
     /// Appended to the names of the CSV files.
     #[arg(long)]
     pub tag: Option<String>,
@@ -122,6 +130,7 @@ impl TrainArgs {
         };
         count("steps", &mut s.steps, self.steps)?;
         count("warmup", &mut s.warmup, self.warmup)?;
+        count("final-fp32", &mut s.final_fp32, self.final_fp32)?;
         count("batch", &mut s.batch, self.batch)?;
         count("accumulate", &mut s.accumulate, self.accumulate)?;
         if let Some(v) = self.seed {
@@ -219,6 +228,25 @@ impl TrainArgs {
 /// # Errors
 /// Whatever stops it, as one line.
 pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
+    match args.seeds {
+        Some(n) => train_seeds(global, args, n),
+        None => one(global, args).map(|done| done.code),
+    }
+}
+
+/// How the command ended for one seed.
+pub struct Done {
+    /// Exit code.
+    pub code: i32,
+    /// Where the files are.
+    pub outdir: PathBuf,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// Whatever stops it, as one line.
+pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     let flags = &args.checkpoints;
     let schedule = flags.schedule()?;
     // Without a device there is no default preset; with one, the settings are still checked first.
@@ -305,7 +333,7 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     tell_points(&s, points, &programs, dump);
     if args.dry_run {
         println!("dry run: all is in order; nothing was run or written");
-        return Ok(0);
+        return Ok(Done { code: 0, outdir });
     }
     let stop_after = flags.stop_after.map(|n| n as usize);
     let job = Job {
@@ -334,7 +362,8 @@ pub fn train(global: &Global, args: &TrainArgs) -> Result<i32, Error> {
     catch_signals()?;
     env::write(&outdir, &info, &data.text, &s, &hashes(&programs))?;
     write_plans(&s, &tag, &outdir, &programs, !job.points.is_empty())?;
-    job.run(ready)
+    let code = job.run(ready)?;
+    Ok(Done { code, outdir })
 }
 
 /// Weights by name.

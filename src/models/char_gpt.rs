@@ -139,6 +139,16 @@ impl CharGpt {
         out
     }
 
+    /// The names of the model's parts, as nodes bear them.
+    pub fn places(&self) -> Vec<String> {
+        let parts = ["ln1", "attn", "proj", "ln2", "fc", "fc_proj"];
+        let block = |i: usize| parts.map(|p| format!("blocks.{i}.{p}"));
+        let mut out = vec!["embed".to_string()];
+        out.extend((0..self.n_layer).flat_map(block));
+        out.extend(["ln_f", "head", "loss"].map(String::from));
+        out
+    }
+
     /// Number of parameters; the tied table counts once.
     pub fn parameters(&self) -> u128 {
         let [v, t, l, c] = [self.vocab, self.block, self.n_layer, self.n_embd].map(|x| x as u128);

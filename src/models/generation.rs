@@ -38,7 +38,8 @@ impl CharGpt {
                 let Op::State(index) = state.node().op else {
                     unreachable!("declared as a state")
                 };
-                (index, w[&x.name].permute(&[1, 0]).cast(policy.low).id)
+                let low = state.ty().dtype;
+                (index, w[&x.name].permute(&[1, 0]).cast(low).id)
             });
             each.collect()
         };
@@ -81,12 +82,13 @@ impl CharGpt {
             let w = self.declare(g, policy);
             let kept: RefCell<Vec<(u32, Tx)>> = RefCell::default();
             let logits = self.rows(g, &w, policy, rows, &|layer, qkv, at| {
-                let ty = Type::new(&[self.block, 3 * self.n_embd], policy.low);
+                let low = policy.low_at("attention", &format!("blocks.{layer}.attn"));
+                let ty = Type::new(&[self.block, 3 * self.n_embd], low);
                 let cache = g.state(&CharGpt::cache(layer), ty);
                 let Op::State(index) = cache.node().op else {
                     unreachable!("declared as a state")
                 };
-                let (ty, qkv) = (qkv.ty(), narrowed(qkv, policy));
+                let (ty, qkv) = (qkv.ty(), narrowed(qkv, low));
                 kept.borrow_mut()
                     .push((index, cache.op(Op::PutRows, &[qkv, at])));
                 qkv.op(Op::AttentionCached(self.n_head as u32), &[cache, at])
@@ -125,7 +127,8 @@ impl CharGpt {
             .map(|x| (w[&x.name].id, declare_ready(g, w[&x.name], &x.name, policy)))
             .collect();
         let product = |x: Tx<'g>, w: Tx<'g>| {
-            let y = narrowed(x, policy).op(Op::Linear, &[ready[&w.id]]);
+            let ready = ready[&w.id];
+            let y = narrowed(x, ready.ty().dtype).op(Op::Linear, &[ready]);
             y.cast(x.ty().dtype)
         };
         let idx = g.input("idx", Type::new(&[n], DType::U32));
@@ -145,12 +148,12 @@ impl CharGpt {
     }
 }
 
-/// A value in the policy's low type; of one that was widened from it, what it was.
-fn narrowed<'g>(x: Tx<'g>, policy: &Policy) -> Tx<'g> {
+/// A value in a type of operands; of one that was widened from it, what it was.
+fn narrowed<'g>(x: Tx<'g>, low: DType) -> Tx<'g> {
     let node = x.node();
     match node.op {
-        Op::Cast(DType::F32) if x.src(0).ty().dtype == policy.low => x.src(0),
-        _ => x.cast(policy.low),
+        Op::Cast(DType::F32) if x.src(0).ty().dtype == low => x.src(0),
+        _ => x.cast(low),
     }
 }
 
@@ -161,8 +164,11 @@ fn is_product(name: &str) -> bool {
 
 fn declare_ready<'g>(g: &'g Graph, w: Tx<'g>, name: &str, policy: &Policy) -> Tx<'g> {
     let dims = w.shape().dims();
-    g.state(
-        &CharGpt::ready(name),
-        Type::new(&[dims[1], dims[0]], policy.low),
-    )
+    // The token table is the head's matrix.
+    let place = match name {
+        "tok.weight" => "head",
+        other => other.trim_end_matches(".weight"),
+    };
+    let low = policy.low_at("matmul", place);
+    g.state(&CharGpt::ready(name), Type::new(&[dims[1], dims[0]], low))
 }

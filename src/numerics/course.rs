@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::exec::{ExecError, Executor, ProgramId, Watch};
 use crate::kernels::digest::{self, BLOCK};
 use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
-use crate::passes::compile;
 use crate::plan::Plan;
 use crate::train::run::Data;
 use crate::train::scaler;
 use crate::train::schedule::{hyper_words, lr_at};
+use crate::train::stages::{self, Stage, Stages};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub struct Course<'a> {
     start: Vec<(String, Vec<u32>)>,
     /// The training program, digests included.
     pub plan: Arc<Plan>,
-    /// The program of a micro-batch, where a step has several.
-    micro: Option<Arc<Plan>>,
+    /// The programs of all steps.
+    stages: Stages,
     batches: Batches,
     /// Offsets of the batches drawn so far.
     drawn: Vec<Vec<u32>>,
@@ -50,25 +50,10 @@ impl<'a> Course<'a> {
     ) -> Result<Course<'a>, Error> {
         let model = settings.model(data.text.vocab.len());
         let options = TrainOptions {
-            batch: settings.batch,
-            clip: settings.clip as f32,
-            dump_grads: false,
-            histogram: false,
             digest: true,
-            policy: scheme.policy(),
-            accumulate: settings.accumulate,
-            scaling: scaler::scaling(settings, &scheme.policy())?,
+            ..stages::plain(settings, settings.policy_of(scheme)?)
         };
-        let program = model.train_program(&options).map_err(Error::Internal)?;
-        let plan = compile("train", program).map_err(Error::Internal)?;
-        let micro = match settings.accumulate {
-            1 => None,
-            _ => {
-                let program = model.micro_program(&options).map_err(Error::Internal)?;
-                let plan = compile("micro", program).map_err(Error::Internal)?;
-                Some(Arc::new(plan))
-            }
-        };
+        let stages = Stages::compile(&model, settings, scheme, &options)?;
         Ok(Course {
             settings,
             data,
@@ -76,8 +61,8 @@ impl<'a> Course<'a> {
             scheme,
             model,
             start: scaler::start(settings, &scheme.policy())?,
-            plan: Arc::new(plan),
-            micro,
+            plan: stages.own.train.clone(),
+            stages,
             batches: data.batches(settings),
             drawn: vec![],
         })
@@ -93,23 +78,30 @@ impl<'a> Course<'a> {
         &self.drawn[step - 1]
     }
 
-    /// The plan that step `n` of all plans of a training step belongs to, and its number there.
-    pub fn locate(&self, n: usize) -> (Arc<Plan>, usize) {
-        if let Some(micro) = &self.micro {
-            let (parts, each) = (self.settings.accumulate, micro.steps.len());
-            return match n < parts * each {
-                true => (micro.clone(), n % each),
-                false => (self.plan.clone(), n - parts * each),
-            };
+    /// The plan that step `n` of all plans of a training step, from 1, belongs to, and its number there.
+    pub fn locate(&self, step: usize, n: usize) -> (Arc<Plan>, usize) {
+        let stage = self.stages.at(self.settings, step);
+        let (before, each) = (self.before(step), stage.micro.as_ref());
+        match each.filter(|_| n < before) {
+            Some(micro) => (micro.clone(), n % micro.steps.len()),
+            None => (stage.train.clone(), n - before),
         }
-        (self.plan.clone(), n)
+    }
+
+    /// Steps of the plans of a training step's micro-batches.
+    fn before(&self, step: usize) -> usize {
+        let micro = &self.stages.at(self.settings, step).micro;
+        let each = micro.as_ref().map_or(0, |m| m.steps.len());
+        each * self.settings.accumulate
     }
 
     /// What the programs of a step, from 1, read: those of its micro-batches, where it has several, then
     /// the training program.
     pub fn inputs(&mut self, step: usize) -> Vec<Inputs> {
         let (block, s) = (self.settings.block, self.settings);
-        let (text, micro) = (&self.data.text.train, self.micro.is_some());
+        let stage = self.stages.at(s, step);
+        let (policy, micro) = (stage.policy, stage.micro.is_some());
+        let text = &self.data.text.train;
         let mut out = Vec::new();
         let offsets = self.offsets(step).to_vec();
         for (i, part) in offsets.chunks(offsets.len() / s.accumulate).enumerate() {
@@ -121,7 +113,7 @@ impl<'a> Course<'a> {
             }
             out.push(inputs);
         }
-        let (lr, policy) = (lr_at(s, step - 1), self.scheme.policy());
+        let lr = lr_at(s, step - 1);
         let hyper = ("hyper", hyper_words(s, &policy, lr, step as u64));
         match out.last_mut().filter(|_| !micro) {
             Some(last) => last.push(hyper),
@@ -198,11 +190,24 @@ impl Snapshot {
     }
 }
 
+/// The training program, and that of a micro-batch.
+type Programs = (ProgramId, Option<ProgramId>);
+
+fn load(exec: &mut dyn Executor, stage: &Stage) -> Result<Programs, Error> {
+    let train = exec.load(stage.train.clone())?;
+    let micro = match &stage.micro {
+        Some(plan) => Some(exec.load(plan.clone())?),
+        None => None,
+    };
+    Ok((train, micro))
+}
+
 /// A device on its way along a course.
 pub struct Runner {
     exec: Box<dyn Executor>,
-    program: ProgramId,
-    micro: Option<ProgramId>,
+    /// The training program and a micro-batch's: the scheme's own, and those of the last steps.
+    own: Programs,
+    last: Option<Programs>,
     /// Steps taken.
     pub at: usize,
     /// Loss of the last step.
@@ -215,9 +220,9 @@ impl Runner {
     /// # Errors
     /// The device cannot hold it.
     pub fn start(mut exec: Box<dyn Executor>, course: &Course) -> Result<Runner, Error> {
-        let program = exec.load(course.plan.clone())?;
-        let micro = match &course.micro {
-            Some(plan) => Some(exec.load(plan.clone())?),
+        let own = load(&mut *exec, &course.stages.own)?;
+        let last = match &course.stages.last {
+            Some(stage) => Some(load(&mut *exec, stage)?),
             None => None,
         };
         let policy = course.scheme.policy();
@@ -235,20 +240,28 @@ impl Runner {
         }
         Ok(Runner {
             exec,
-            program,
-            micro,
+            own,
+            last,
             at: 0,
             loss: f32::NAN,
         })
     }
 
-    /// Feeds and runs the micro-batches of the next step, then feeds the training program.
-    fn feed(&mut self, course: &mut Course, watch: Option<&mut Watch>) -> Result<(), ExecError> {
+    /// Feeds and runs the micro-batches of the next step, then feeds the training program; returns it.
+    fn feed(
+        &mut self,
+        course: &mut Course,
+        watch: Option<&mut Watch>,
+    ) -> Result<ProgramId, ExecError> {
+        let (train, micro) = match self.last {
+            Some(last) if course.settings.is_final(self.at + 1) => last,
+            _ => self.own,
+        };
         let mut watch = watch;
         let mut inputs = course.inputs(self.at + 1);
         let last = inputs.pop().unwrap_or_default();
         let mut taken = 0;
-        let program = self.micro.unwrap_or(self.program);
+        let program = micro.unwrap_or(train);
         for part in inputs {
             self.write(program, part)?;
             let Some(watch) = watch.as_deref_mut() else {
@@ -261,7 +274,8 @@ impl Runner {
                 watch(first + n, step, wrote)
             })?;
         }
-        self.write(self.program, last)
+        self.write(train, last)?;
+        Ok(train)
     }
 
     fn write(&mut self, program: ProgramId, inputs: Inputs) -> Result<(), ExecError> {
@@ -276,10 +290,10 @@ impl Runner {
     /// # Errors
     /// The device failed, or the loss is no number.
     pub fn step(&mut self, course: &mut Course) -> Result<(), Error> {
-        self.feed(course, None)?;
-        self.exec.run(self.program)?;
+        let program = self.feed(course, None)?;
+        self.exec.run(program)?;
         self.at += 1;
-        let words = self.exec.read_output(self.program, "loss")?;
+        let words = self.exec.read_output(program, "loss")?;
         self.loss = f32::from_bits(words[0]);
         if self.loss.is_finite() {
             return Ok(());
@@ -297,12 +311,9 @@ impl Runner {
     /// # Errors
     /// The device failed.
     pub fn trace(&mut self, course: &mut Course, watch: &mut Watch) -> Result<(), Error> {
-        self.feed(course, Some(watch))?;
-        let before = course
-            .micro
-            .as_ref()
-            .map_or(0, |m| m.steps.len() * course.settings.accumulate);
-        self.exec.trace(self.program, &mut |n, step, wrote| {
+        let program = self.feed(course, Some(watch))?;
+        let before = course.before(self.at + 1);
+        self.exec.trace(program, &mut |n, step, wrote| {
             watch(before + n, step, wrote)
         })?;
         self.at += 1;

@@ -10,6 +10,7 @@
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId};
 use crate::ops::{self, Numeric, Op};
+use crate::passes::rules::Rules;
 use std::collections::HashMap;
 
 /// A precision policy.
@@ -27,6 +28,15 @@ pub struct Policy {
     pub scaled: bool,
     /// How the optimizer stores what it computed.
     pub rounding: Rounding,
+    /// What is otherwise in parts of the model.
+    pub rules: Rules,
+}
+
+impl Policy {
+    /// The type of a low operation's operands, by its name, in a part of the model.
+    pub fn low_at(&self, op: &str, place: &str) -> DType {
+        self.rules.of(op, place).unwrap_or(self.low)
+    }
 }
 
 /// How the optimizer stores what it computed in f32.
@@ -48,6 +58,7 @@ pub const FP32: Policy = Policy {
     narrow_activations: false,
     scaled: false,
     rounding: Rounding::Nearest,
+    rules: Rules::NONE,
 };
 /// Masters and optimizer in f32, products in bf16.
 pub const MIXED: Policy = Policy {
@@ -57,6 +68,7 @@ pub const MIXED: Policy = Policy {
     narrow_activations: false,
     scaled: false,
     rounding: Rounding::Nearest,
+    rules: Rules::NONE,
 };
 /// Everything stored in bf16; arithmetic inside an operation is still f32.
 pub const BF16: Policy = Policy {
@@ -66,6 +78,7 @@ pub const BF16: Policy = Policy {
     narrow_activations: true,
     scaled: false,
     rounding: Rounding::Nearest,
+    rules: Rules::NONE,
 };
 
 /// As [`BF16`], with weights and moments rounded stochastically.
@@ -88,55 +101,95 @@ pub const FP16: Policy = Policy {
     narrow_activations: false,
     scaled: true,
     rounding: Rounding::Nearest,
+    rules: Rules::NONE,
 };
 
 /// Rebuilds what `outputs` need under a policy; returns the new outputs.
 pub fn autocast(g: &Graph, policy: &Policy, outputs: &[NodeId]) -> Vec<NodeId> {
-    if policy.low == DType::F32 && policy.storage == DType::F32 {
+    let plain = policy.rules == Rules::NONE;
+    if plain && policy.low == DType::F32 && policy.storage == DType::F32 {
         return outputs.to_vec();
     }
     let mut map: HashMap<NodeId, NodeId> = HashMap::new();
     for id in g.live(outputs) {
         let node = g.node(id);
-        let src: Vec<NodeId> = node.src.iter().map(|s| map[s]).collect();
-        let new = g.labelled_as(id, || rebuild(g, policy, id, &node.op, &src));
+        let rule = rule_of(g, policy, id);
+        let from = |&s: &NodeId| {
+            let leaves = policy.narrow_activations && rule.is_none() && !plain;
+            match leaves && island(g, policy, s) {
+                true => g.labelled_as(s, || g.tx(map[&s]).cast(policy.low).id),
+                false => map[&s],
+            }
+        };
+        let src: Vec<NodeId> = node.src.iter().map(from).collect();
+        let new = g.labelled_as(id, || rebuild(g, policy, rule, id, &node.op, &src));
         map.insert(id, new);
     }
     outputs.iter().map(|o| map[o]).collect()
 }
 
-fn rebuild(g: &Graph, policy: &Policy, id: NodeId, op: &Op, src: &[NodeId]) -> NodeId {
-    if src.is_empty() || matches!(op, Op::Cast(_)) {
-        return if src.is_empty() {
-            id
+/// The override of an operation, where there is one.
+fn rule_of(g: &Graph, policy: &Policy, id: NodeId) -> Option<DType> {
+    if policy.rules == Rules::NONE {
+        return None;
+    }
+    policy.rules.of(ops::def(&g.node(id).op).name, &g.label(id))
+}
+
+/// Whether a value comes out of an f32 island: where activations are narrow, it is rounded on its way out.
+fn island(g: &Graph, policy: &Policy, id: NodeId) -> bool {
+    let inner = !g.node(id).src.is_empty() && g.ty(id).dtype.is_float();
+    inner && rule_of(g, policy, id) == Some(DType::F32)
+}
+
+fn rebuild(
+    g: &Graph,
+    policy: &Policy,
+    rule: Option<DType>,
+    id: NodeId,
+    op: &Op,
+    src: &[NodeId],
+) -> NodeId {
+    if src.is_empty() {
+        return id;
+    }
+    if let Op::Cast(to) = op {
+        // Generation casts back to the type that a value has without overrides: not inside an island.
+        let inside = rule == Some(DType::F32) && to.is_low();
+        return if inside {
+            src[0]
         } else {
             g.add(op.clone(), src)
         };
     }
     let narrow = |s: &NodeId| g.ty(*s).dtype.is_low();
     match ops::numeric(op) {
-        Numeric::Low => g.add(op.clone(), &cast_all(g, src, policy.low)),
+        Numeric::Low => g.add(op.clone(), &cast_all(g, src, rule.unwrap_or(policy.low))),
         Numeric::Guard => {
             let all_narrow = src
                 .iter()
                 .filter(|s| g.ty(**s).dtype.is_float())
                 .all(narrow);
             let out = g.tx(g.add(op.clone(), &cast_all(g, src, DType::F32)));
-            let back = policy.narrow_activations && all_narrow && !matches!(op, Op::Xent);
-            if back {
-                out.cast(policy.low).id
-            } else {
-                out.id
+            let back = match rule {
+                Some(dtype) => dtype,
+                None if policy.narrow_activations && all_narrow => policy.low,
+                None => DType::F32,
+            };
+            // The loss is f32 whatever a policy says.
+            match op {
+                Op::Xent => out.id,
+                _ => out.cast(back).id,
             }
         }
         Numeric::Follow => {
             let wide = src
                 .iter()
                 .any(|s| g.ty(*s).dtype == DType::F32 && !is_constant(g, *s));
-            let to = if wide || !src.iter().any(narrow) {
-                DType::F32
-            } else {
-                policy.low
+            let to = match rule {
+                Some(dtype) => dtype,
+                None if wide || !src.iter().any(narrow) => DType::F32,
+                None => policy.low,
             };
             g.add(op.clone(), &cast_all(g, src, to))
         }

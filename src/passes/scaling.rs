@@ -193,7 +193,9 @@ impl<'g> ScaledGrads<'g> {
             Some(s) => g.scope("unscale", || {
                 let one = s.scale.constant(1.0).broadcast(s.scale.shape());
                 let inverse = one / s.scale;
-                self.grads.iter().map(|d| d.f32() * inverse).collect()
+                // Under the gradients' own names: the product goes into what makes them.
+                let one = |d: &Tx<'g>| g.labelled_as(d.id, || d.f32() * inverse);
+                self.grads.iter().map(one).collect()
             }),
         };
         Grads {

@@ -71,6 +71,70 @@ pub struct SummaryRow {
     pub swallowed: Option<f64>,
 }
 
+/// A row of `seeds{tag}.csv`: the last validation losses of one scheme's runs from several seeds, each in
+/// the scheme's own precision. The first seed's files bear the tag, the others' `{tag}_seed{seed}`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SeedsRow {
+    /// Scheme.
+    pub scheme: String,
+    /// How many seeds.
+    pub seeds: usize,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation of the sample (n - 1 below the line); empty for one seed.
+    pub std: Option<f64>,
+    /// Lowest.
+    pub min: f64,
+    /// Highest.
+    pub max: f64,
+}
+
+impl SeedsRow {
+    /// Of the losses of some seeds, at least one.
+    pub fn of(scheme: &str, losses: &[f64]) -> SeedsRow {
+        let n = losses.len();
+        let mean = losses.iter().sum::<f64>() / n as f64;
+        let squares: f64 = losses.iter().map(|x| (x - mean) * (x - mean)).sum();
+        SeedsRow {
+            scheme: scheme.into(),
+            seeds: n,
+            mean,
+            std: (n > 1).then(|| libm::sqrt(squares / (n - 1) as f64)),
+            min: losses.iter().copied().fold(f64::INFINITY, f64::min),
+            max: losses.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
+/// Writes `seeds{tag}.csv`.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_seeds(dir: &Path, tag: &str, rows: &[SeedsRow]) -> Result<(), Error> {
+    let rows = rows.iter().map(|r| {
+        [
+            r.scheme.clone(),
+            r.seeds.to_string(),
+            format!("{:.7}", r.mean),
+            maybe(r.std, |v| format!("{v:.7}")),
+            format!("{:.7}", r.min),
+            format!("{:.7}", r.max),
+        ]
+    });
+    let bytes = table(SEEDS, rows)?;
+    write_atomic(&dir.join(format!("seeds{tag}.csv")), &bytes)
+}
+
+/// The columns of `seeds{tag}.csv`.
+const SEEDS: [&str; 6] = [
+    "scheme",
+    "seeds",
+    "val_loss_mean",
+    "val_loss_std",
+    "val_loss_min",
+    "val_loss_max",
+];
+
 /// The files of one run of one scheme, rewritten whole each time they grow.
 pub struct SchemeLedger {
     dir: PathBuf,
@@ -296,6 +360,7 @@ pub fn is_ours(name: &str) -> bool {
         "memory",
         "policy",
         "scaler_",
+        "seeds",
     ];
     name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
 }

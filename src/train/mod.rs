@@ -7,4 +7,5 @@ pub mod run;
 pub mod scaler;
 pub mod schedule;
 pub mod session;
+pub mod stages;
 pub mod weights;

@@ -340,7 +340,9 @@ impl Run<'_> {
             self.session.snapshot()?;
         }
         let start = Instant::now();
-        let result = self.session.step(s, &batch, lr, p.updates, histogram)?;
+        let result = self
+            .session
+            .step(s, &batch, lr, p.updates, histogram, s.is_final(done))?;
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let row = match result.scaled {
             Some(scaled) => self.scaled(done, scaled, result.clip_factor)?,

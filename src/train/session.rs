@@ -16,16 +16,16 @@ use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions, Weight};
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
 use crate::passes::memory::session_bytes;
+use crate::passes::rules::Rules;
 use crate::passes::scaling::accumulated;
+use crate::train::stages::{self, Stage, Stages};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The model's programs under one scheme, compiled but not loaded.
 pub struct Programs {
     scheme: Scheme,
-    train: Arc<crate::plan::Plan>,
-    /// One micro-batch, where a step has several.
-    micro: Option<Arc<crate::plan::Plan>>,
+    stages: Stages,
     eval: Arc<crate::plan::Plan>,
     /// The evaluation of the same weights in fp32, where the scheme's own is another.
     eval_fp32: Option<Arc<crate::plan::Plan>>,
@@ -42,6 +42,7 @@ fn widened(policy: &Policy) -> Policy {
         name: "fp32",
         low: DType::F32,
         narrow_activations: false,
+        rules: Rules::NONE,
         ..*policy
     }
 }
@@ -64,27 +65,13 @@ impl Programs {
         scheme: Scheme,
         dump_grads: bool,
     ) -> Result<Programs, Error> {
-        let policy = scheme.policy();
-        let clip = s.clip as f32;
+        let policy = s.policy_of(scheme)?;
         let options = TrainOptions {
-            batch: s.batch,
-            clip,
             dump_grads,
-            histogram: false,
-            digest: false,
-            policy,
-            accumulate: s.accumulate,
-            scaling: scaler::scaling(s, &policy)?,
+            ..stages::plain(s, policy)
         };
-        let train = model.train_program(&options).map_err(Error::Internal)?;
+        let stages = Stages::compile(model, s, scheme, &options)?;
         let plan = |name: &str, p| compile(name, p).map(Arc::new).map_err(Error::Internal);
-        let micro = match s.accumulate {
-            1 => None,
-            _ => {
-                let micro = model.micro_program(&options).map_err(Error::Internal)?;
-                Some(plan("micro", micro)?)
-            }
-        };
         let ledgers = if scheme == Scheme::Mixed {
             let options = TrainOptions {
                 histogram: true,
@@ -100,7 +87,7 @@ impl Programs {
         } else {
             None
         };
-        let eval_fp32 = if scheme == Scheme::Fp32 {
+        let eval_fp32 = if stages::is_fp32(scheme, &policy) {
             None
         } else {
             Some(plan(
@@ -113,8 +100,7 @@ impl Programs {
             start: scaler::start(s, &policy)?,
             ledgers,
             eval_fp32,
-            train: plan("train", train)?,
-            micro,
+            stages,
             eval: plan("eval", model.eval_program(s.batch, &policy))?,
             digest: plan("digest", model.digest_program(&policy))?,
         })
@@ -126,9 +112,11 @@ impl Programs {
             .ledgers
             .iter()
             .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
-        [&self.train, &self.eval, &self.digest]
+        let own = &self.stages.own.train;
+        let others = self.stages.plans().filter(|p| p.name != own.name);
+        [own, &self.eval, &self.digest]
             .into_iter()
-            .chain(&self.micro)
+            .chain(others)
             .chain(ledgers)
             .chain(&self.eval_fp32)
             .map(|p| &**p)
@@ -150,7 +138,7 @@ impl Programs {
 
     /// Hash of the training program's plan.
     pub fn hash(&self) -> &str {
-        &self.train.hash
+        &self.stages.own.train.hash
     }
 
     /// Bytes that an executor allocates for them: the states, and slots that the programs share, since
@@ -178,17 +166,38 @@ pub struct Session {
     exec: Box<dyn Executor>,
     model: CharGpt,
     policy: Policy,
-    plan: Arc<crate::plan::Plan>,
-    train: ProgramId,
-    micro: Option<ProgramId>,
+    /// The programs of a step, and of the last steps where they are others.
+    own: Loaded,
+    final_fp32: Option<Loaded>,
     eval: ProgramId,
     eval_fp32: ProgramId,
     /// Bytes that the evaluation in fp32 added.
     beside: u64,
     digest: ProgramId,
     ledgers: Option<LedgerIds>,
-    /// Which of the training programs ran last.
-    last: ProgramId,
+    /// Which of the training programs ran last, and in which stage.
+    last: (ProgramId, Loaded),
+}
+
+/// A stage's programs on the executor.
+#[derive(Clone)]
+struct Loaded {
+    stage: Stage,
+    train: ProgramId,
+    micro: Option<ProgramId>,
+}
+
+impl Loaded {
+    fn load(exec: &mut dyn Executor, stage: &Stage) -> Result<Loaded, Error> {
+        Ok(Loaded {
+            train: exec.load(stage.train.clone())?,
+            micro: match &stage.micro {
+                Some(plan) => Some(exec.load(plan.clone())?),
+                None => None,
+            },
+            stage: stage.clone(),
+        })
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -229,13 +238,13 @@ impl Session {
         programs: &Programs,
         weights: &[(String, Vec<f32>)],
     ) -> Result<Session, Error> {
-        let train = exec.load(programs.train.clone())?;
-        let eval = exec.load(programs.eval.clone())?;
-        let digest = exec.load(programs.digest.clone())?;
-        let micro = match &programs.micro {
-            Some(plan) => Some(exec.load(plan.clone())?),
+        let own = Loaded::load(&mut *exec, &programs.stages.own)?;
+        let final_fp32 = match &programs.stages.last {
+            Some(stage) => Some(Loaded::load(&mut *exec, stage)?),
             None => None,
         };
+        let eval = exec.load(programs.eval.clone())?;
+        let digest = exec.load(programs.digest.clone())?;
         let ledgers = match &programs.ledgers {
             Some(l) => Some(LedgerIds {
                 snapshot: exec.load(l.snapshot.clone())?,
@@ -244,12 +253,12 @@ impl Session {
             }),
             None => None,
         };
-        let own = exec.memory().allocated;
+        let without = exec.memory().allocated;
         let eval_fp32 = match &programs.eval_fp32 {
             Some(plan) => exec.load(plan.clone())?,
             None => eval,
         };
-        let beside = exec.memory().allocated - own;
+        let beside = exec.memory().allocated - without;
         let policy = programs.scheme.policy();
         let storage = policy.storage;
         for (name, words) in &programs.start {
@@ -268,15 +277,14 @@ impl Session {
             exec,
             model,
             policy,
-            plan: programs.train.clone(),
-            train,
-            micro,
+            last: (own.train, own.clone()),
+            own,
+            final_fp32,
             eval,
             eval_fp32,
             beside,
             digest,
             ledgers,
-            last: train,
         })
     }
 
@@ -292,7 +300,8 @@ impl Session {
     }
 
     /// One training step: its batches (ids and targets), learning rate, number of the update from 1. With
-    /// `histogram` the gradients are counted too, where the scheme has that ledger.
+    /// `histogram` the gradients are counted too, where the scheme has that ledger; not in the last steps,
+    /// where they run in fp32 (`is_final`).
     ///
     /// # Errors
     /// The device failed.
@@ -303,17 +312,26 @@ impl Session {
         lr: f64,
         t: u64,
         histogram: bool,
+        is_final: bool,
     ) -> Result<StepResult, Error> {
-        let program = match self.ledgers {
-            Some(l) if histogram => l.histogram,
-            _ => self.train,
+        let stage = match &self.final_fp32 {
+            Some(last) if is_final => last,
+            _ => &self.own,
         };
-        self.last = program;
+        let stage = stage.clone();
+        let own = stage.train == self.own.train;
+        let program = match self.ledgers {
+            Some(l) if histogram && own => l.histogram,
+            _ => stage.train,
+        };
+        let (policy, micro) = (stage.stage.policy, stage.micro);
+        let train = stage.train;
+        self.last = (program, stage);
         for (i, (idx, target)) in batches.iter().enumerate() {
-            let each = self.micro.unwrap_or(program);
+            let each = micro.unwrap_or(program);
             self.exec.write_input(each, "idx", idx)?;
             self.exec.write_input(each, "target", target)?;
-            if let Some(micro) = self.micro {
+            if let Some(micro) = micro {
                 let goes_on = if i == 0 { 0f32 } else { 1.0 };
                 self.exec
                     .write_input(micro, "goes_on", &[goes_on.to_bits()])?;
@@ -321,15 +339,15 @@ impl Session {
             }
         }
         self.exec
-            .write_input(program, "hyper", &hyper_words(s, &self.policy, lr, t))?;
-        if program != self.train {
+            .write_input(program, "hyper", &hyper_words(s, &policy, lr, t))?;
+        if program != train {
             self.exec
                 .write_input(program, "edges", bytemuck::cast_slice(&edges()))?;
         }
         self.exec.run(program)?;
         let loss = self.scalar(program, "loss")?;
         let grad_norm = self.scalar(program, "grad_norm")?;
-        let clips = self.policy.scaled && s.clip != 0.0;
+        let clips = policy.scaled && s.clip != 0.0;
         Ok(StepResult {
             loss,
             grad_norm,
@@ -337,7 +355,7 @@ impl Session {
                 true => Some(self.scalar(program, "clip_factor")?),
                 false => None,
             },
-            scaled: match self.policy.scaled {
+            scaled: match policy.scaled {
                 true => Some(scaler::last(&mut *self.exec, grad_norm)?),
                 false => None,
             },
@@ -419,7 +437,7 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn gradient_histogram(&mut self) -> Result<Option<[u64; BINS]>, Error> {
-        let Some(l) = self.ledgers.filter(|l| l.histogram == self.last) else {
+        let Some(l) = self.ledgers.filter(|l| l.histogram == self.last.0) else {
             return Ok(None);
         };
         let mut total = [0u64; BINS];
@@ -526,7 +544,7 @@ impl Session {
         for w in self.model.weights() {
             let words = self
                 .exec
-                .read_output(self.last, &format!("grad.{}", w.name))?;
+                .read_output(self.last.0, &format!("grad.{}", w.name))?;
             let data = self.policy.storage.unpack(w.row(), &words);
             out.push((w.name, w.dims, data));
         }
@@ -559,10 +577,10 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn first_bad_place(&mut self) -> Result<Option<Place>, Error> {
-        if self.micro.is_some() {
+        if self.last.1.micro.is_some() {
             return self.first_bad_gradient();
         }
-        let now = match self.policy.scaled {
+        let now = match self.last.1.stage.policy.scaled {
             true => scaler::rewind(&mut *self.exec)?,
             false => vec![],
         };
@@ -593,8 +611,8 @@ impl Session {
 
     fn find_bad_place(&mut self) -> Result<Option<Place>, Error> {
         let mut found = None;
-        let plan = self.plan.clone();
-        self.exec.trace(self.train, &mut |_, step, wrote| {
+        let (plan, program) = (self.last.1.stage.train.clone(), self.last.1.train);
+        self.exec.trace(program, &mut |_, step, wrote| {
             for (buf, words) in wrote {
                 let ty = plan.buf(*buf).ty;
                 if !ty.dtype.is_float() {

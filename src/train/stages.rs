@@ -1,0 +1,108 @@
+//! The programs of a training step: one, or one for each micro-batch and one for all; and others of the
+//! same weights and moments for the last steps, where those run in fp32.
+
+use crate::config::{Scheme, Settings};
+use crate::error::Error;
+use crate::models::char_gpt::{CharGpt, TrainOptions};
+use crate::passes::autocast::Policy;
+use crate::passes::compile;
+use crate::passes::rules::Rules;
+use crate::plan::Plan;
+use crate::train::scaler;
+use std::sync::Arc;
+
+/// The programs of one kind of step.
+#[derive(Clone)]
+pub struct Stage {
+    /// The policy that they follow.
+    pub policy: Policy,
+    /// Of a micro-batch, where a step has several.
+    pub micro: Option<Arc<Plan>>,
+    /// The training program.
+    pub train: Arc<Plan>,
+}
+
+/// The kinds of steps of a run.
+#[derive(Clone)]
+pub struct Stages {
+    /// The scheme's own.
+    pub own: Stage,
+    /// The last steps', where they are others.
+    pub last: Option<Stage>,
+}
+
+impl Stages {
+    /// Compiles them. `options` says what else the training program gives; its precision is the scheme's.
+    ///
+    /// # Errors
+    /// Settings that do not fit the scheme, or a violated invariant of the program itself.
+    pub fn compile(
+        model: &CharGpt,
+        s: &Settings,
+        scheme: Scheme,
+        options: &TrainOptions,
+    ) -> Result<Stages, Error> {
+        let stage = |policy: Policy, names: [&str; 2]| {
+            let o = TrainOptions {
+                policy,
+                scaling: scaler::scaling(s, &policy)?,
+                accumulate: s.accumulate,
+                ..*options
+            };
+            let plan = |name, program: Result<_, String>| {
+                program
+                    .and_then(|p| compile(name, p))
+                    .map(Arc::new)
+                    .map_err(Error::Internal)
+            };
+            Ok::<_, Error>(Stage {
+                policy,
+                train: plan(names[0], model.train_program(&o))?,
+                micro: match s.accumulate {
+                    1 => None,
+                    _ => Some(plan(names[1], model.micro_program(&o))?),
+                },
+            })
+        };
+        Ok(Stages {
+            own: stage(s.policy_of(scheme)?, ["train", "micro"])?,
+            last: match s.final_policy(scheme)? {
+                Some(policy) => Some(stage(policy, ["train-fp32", "micro-fp32"])?),
+                None => None,
+            },
+        })
+    }
+
+    /// All plans.
+    pub fn plans(&self) -> impl Iterator<Item = &Arc<Plan>> {
+        let all = std::iter::once(&self.own).chain(&self.last);
+        all.flat_map(|s| std::iter::once(&s.train).chain(&s.micro))
+    }
+
+    /// The stage of a step, from 1.
+    pub fn at(&self, s: &Settings, step: usize) -> &Stage {
+        match &self.last {
+            Some(last) if s.is_final(step) => last,
+            _ => &self.own,
+        }
+    }
+}
+
+/// Training options that ask for nothing besides loss and norm.
+pub fn plain(s: &Settings, policy: Policy) -> TrainOptions {
+    TrainOptions {
+        batch: s.batch,
+        clip: s.clip as f32,
+        dump_grads: false,
+        histogram: false,
+        digest: false,
+        policy,
+        accumulate: s.accumulate,
+        scaling: None,
+    }
+}
+
+/// Whether a policy's evaluation is that in fp32.
+pub fn is_fp32(scheme: Scheme, policy: &Policy) -> bool {
+    scheme == Scheme::Fp32 && policy.rules == Rules::NONE
+}
