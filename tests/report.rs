@@ -231,28 +231,31 @@ fn a_missing_file_leaves_a_note() {
     assert_eq!((o.status.code(), stderr(&o).lines().count()), (Some(2), 1));
 }
 
+/// A file, and what is done to its text.
+type Change = (&'static str, fn(&str) -> String);
+
 #[test]
 fn torn_and_hostile_files_are_one_line() {
     let dir = fresh("report-hostile");
-    let changes: [(&str, &dyn Fn(&str) -> String); 12] = [
-        ("curve_mixed.csv", &|t| t[..t.len() - 4].into()),
-        ("curve_fp32.csv", &|t| t.replace("\n100,", "\n100,nan,")),
-        ("curve_bf16.csv", &|t| t.replace("\n200,", "\n200,1e999,")),
-        ("curve_fp32eval_bf16.csv", &|_| {
+    let changes: [Change; 12] = [
+        ("curve_mixed.csv", |t| t[..t.len() - 4].into()),
+        ("curve_fp32.csv", |t| t.replace("\n100,", "\n100,nan,")),
+        ("curve_bf16.csv", |t| t.replace("\n200,", "\n200,1e999,")),
+        ("curve_fp32eval_bf16.csv", |_| {
             "step,val_loss,train_ema\n5,1,1\n3,1,1\n".into()
         }),
-        ("swallow.csv", &|_| "step,swallow_frac\n1,1.5\n".into()),
-        ("tensor_swallow.csv", &|_| {
+        ("swallow.csv", |_| "step,swallow_frac\n1,1.5\n".into()),
+        ("tensor_swallow.csv", |_| {
             "step,tensor,elements,swallow_frac\n1,a,-4,0.5\n".into()
         }),
-        ("gradhist.csv", &|_| "log10_bin_lo,count\n-3.0,5\n".into()),
-        ("scaler_fp16.csv", &|_| {
+        ("gradhist.csv", |_| "log10_bin_lo,count\n-3.0,5\n".into()),
+        ("scaler_fp16.csv", |_| {
             "step,loss_scale,skipped\n1,0,0\n".into()
         }),
-        ("summary.csv", &|t| t.replace("portable", "portable,extra")),
-        ("seeds.csv", &|t| t.replace("0.0031000", "-1")),
-        ("memory.csv", &|t| t.replace("parameters,", "parameters,x")),
-        ("env.json", &|_| "[".repeat(100_000)),
+        ("summary.csv", |t| t.replace("portable", "portable,extra")),
+        ("seeds.csv", |t| t.replace("0.0031000", "-1")),
+        ("memory.csv", |t| t.replace("parameters,", "parameters,x")),
+        ("env.json", |_| "[".repeat(100_000)),
     ];
     for (file, change) in changes {
         write(&dir, "", LOSES);
