@@ -32,6 +32,8 @@ fn main() {
                     histogram: false,
                     digest,
                     policy: scheme.policy(),
+                    accumulate: 1,
+                    scaling: None,
                 };
                 let program = s.model(65).train_program(&options).expect("differentiable");
                 start(&mut *exec, &s, program)

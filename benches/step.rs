@@ -3,8 +3,8 @@
 //! Medians over repeated steps, by kernel, with the share of the whole.
 
 use isobit::config::{Preset, Settings};
-use isobit::exec::Executor;
 use isobit::exec::cpu::Cpu;
+use isobit::exec::{Executor, StepTime};
 use isobit::models::char_gpt::TrainOptions;
 use isobit::passes::autocast::{FP32, MIXED};
 use isobit::passes::compile;
@@ -35,6 +35,8 @@ fn main() {
         histogram: false,
         digest: true,
         policy,
+        accumulate: 1,
+        scaling: None,
     };
     let program = model.train_program(&options).expect("differentiable");
     let plan = Arc::new(compile("train", program).expect("compiles"));
@@ -52,7 +54,10 @@ fn main() {
     let hyper = isobit::train::schedule::hyper(&s, 1e-4, 1);
     cpu.write_input(id, "hyper", bytemuck::cast_slice(&hyper))
         .expect("hyper");
-    let runs: Vec<Vec<f64>> = (0..15).map(|_| cpu.profile(id)).collect();
+    let ms = |t: Vec<StepTime>| t.iter().map(|t| t.ms).collect();
+    let runs: Vec<Vec<f64>> = (0..15)
+        .map(|_| ms(cpu.profile(id).expect("runs")))
+        .collect();
     let median = |mut v: Vec<f64>| {
         v.sort_by(f64::total_cmp);
         v[v.len() / 2]

@@ -2,6 +2,11 @@
 //#include lib/adamw.wgsl
 // AdamW, in place, an element an invocation.
 
+struct Params {
+    zero: u32,
+    n: u32,
+}
+
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,

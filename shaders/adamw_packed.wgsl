@@ -4,6 +4,11 @@
 // f32, one rounding at each store. A padding half holds zeros in all four and keeps them. The including
 // text gives the number of WORDS.
 
+struct Params {
+    zero: u32,
+    n: u32,
+}
+
 fn half_of(word: u32, half: u32) -> Element {
     let old = Element(
         unpack_bf16(raw_w(word), half),

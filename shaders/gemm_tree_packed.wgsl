@@ -17,7 +17,7 @@ fn main(
     let i = word / pitch * ROW + column;
     var high = 0u;
     if column + 1u < ROW {
-        high = round_bf16(expression(i + 1u, tree_at(i + 1u)));
+        high = round_out(expression(i + 1u, tree_at(i + 1u)));
     }
-    put_out(word, round_bf16(expression(i, tree_at(i))) | (high << 16u));
+    put_out(word, round_out(expression(i, tree_at(i))) | (high << 16u));
 }

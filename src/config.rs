@@ -4,7 +4,7 @@ use crate::data::named::is_named;
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::models::char_gpt::CharGpt;
-use crate::passes::autocast::{BF16, FP32, MIXED, Policy};
+use crate::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -18,10 +18,28 @@ pub enum Scheme {
     Mixed,
     /// Everything stored in bf16.
     Bf16,
+    /// Everything stored in bf16, weights and moments rounded stochastically.
+    #[serde(rename = "bf16-sr")]
+    Bf16Sr,
+    /// Everything stored in bf16, with a compensation term for each weight.
+    #[serde(rename = "bf16-kahan")]
+    Bf16Kahan,
+    /// Weights and optimizer in binary32, products in binary16 under dynamic loss scaling.
+    Fp16,
 }
 
 /// The schemes of this version, in the order in which they run.
-pub const SCHEMES: &[Scheme] = &[Scheme::Fp32, Scheme::Mixed, Scheme::Bf16];
+pub const SCHEMES: &[Scheme] = &[
+    Scheme::Fp32,
+    Scheme::Mixed,
+    Scheme::Bf16,
+    Scheme::Bf16Sr,
+    Scheme::Bf16Kahan,
+    Scheme::Fp16,
+];
+
+/// What runs where nothing else is asked for: the comparison of the seed document.
+pub const DEFAULT_SCHEMES: &[Scheme] = &[Scheme::Fp32, Scheme::Mixed, Scheme::Bf16];
 
 impl Scheme {
     /// Its policy.
@@ -30,6 +48,9 @@ impl Scheme {
             Scheme::Fp32 => FP32,
             Scheme::Mixed => MIXED,
             Scheme::Bf16 => BF16,
+            Scheme::Bf16Sr => BF16_SR,
+            Scheme::Bf16Kahan => BF16_KAHAN,
+            Scheme::Fp16 => FP16,
         }
     }
 
@@ -91,6 +112,22 @@ pub struct Fp16 {
     pub init_scale: f64,
     /// Good steps before it doubles.
     pub growth_interval: u64,
+    /// The largest loss scale.
+    #[serde(default = "max_scale")]
+    pub max_scale: f64,
+}
+
+/// A scale past which doubling gains nothing: the smallest subnormal of binary16 is 2^-24.
+fn max_scale() -> f64 {
+    16_777_216.0
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
 }
 
 /// `[ledger]`: what is measured when.
@@ -132,6 +169,9 @@ pub struct Settings {
     pub numerics: Numerics,
     /// Sequences a batch.
     pub batch: usize,
+    /// Batches a step: their gradients are summed before one update.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: usize,
     /// Steps.
     pub steps: usize,
     /// Steps of linear warm-up.
@@ -178,9 +218,10 @@ impl Settings {
             text: None,
             train_offsets: None,
             val_offsets: None,
-            schemes: SCHEMES.to_vec(),
+            schemes: DEFAULT_SCHEMES.to_vec(),
             numerics: Numerics::default(),
             batch,
+            accumulate: 1,
             steps,
             warmup: 100,
             lr: 1e-3,
@@ -195,6 +236,7 @@ impl Settings {
             fp16: Fp16 {
                 init_scale: 65536.0,
                 growth_interval: 2000,
+                max_scale: max_scale(),
             },
             ledger: LedgerSettings {
                 swallow_interval: 200,
@@ -272,6 +314,7 @@ impl Settings {
         within("n_head", self.n_head as u64, 1, 1024)?;
         within("block", self.block as u64, 1, 65_536)?;
         within("batch", self.batch as u64, 1, 65_536)?;
+        within("accumulate", self.accumulate as u64, 1, 65_536)?;
         within("steps", self.steps as u64, 1, 1_000_000_000)?;
         within("warmup", self.warmup as u64, 0, 1_000_000_000)?;
         within("eval_interval", self.eval_interval as u64, 1, 1_000_000_000)?;
@@ -305,6 +348,12 @@ impl Settings {
             return usage(format!(
                 "batch {} times block {} is more than 2^30 positions a step",
                 self.batch, self.block
+            ));
+        }
+        if self.steps as u128 * self.accumulate as u128 * self.batch as u128 > 1 << 40 {
+            return usage(format!(
+                "steps {} times accumulate {} times batch {} is more than 2^40 sequences",
+                self.steps, self.accumulate, self.batch
             ));
         }
         number(
@@ -347,10 +396,19 @@ impl Settings {
             "at least 0 (0: no clipping) and at most 1e9",
         )?;
         number(
+            "max_scale",
+            self.fp16.max_scale,
+            |x| (1.0..=1_099_511_627_776.0).contains(&x) && f64::from(x as f32) == x,
+            "an f32 of at least 1 and at most 2^40",
+        )?;
+        number(
             "init_scale",
             self.fp16.init_scale,
-            |x| (1.0..=16_777_216.0).contains(&x),
-            "at least 1 and at most 2^24",
+            |x| (1.0..=self.fp16.max_scale).contains(&x) && f64::from(x as f32) == x,
+            &format!(
+                "an f32 of at least 1 and at most max_scale = {}",
+                self.fp16.max_scale
+            ),
         )
     }
 }
@@ -420,6 +478,7 @@ struct TrainTable {
     precision: Option<String>,
     numerics: Option<String>,
     batch: Option<i64>,
+    accumulate: Option<i64>,
     steps: Option<i64>,
     warmup: Option<i64>,
     lr: Option<f64>,
@@ -438,6 +497,7 @@ struct TrainTable {
 struct Fp16Table {
     init_scale: Option<f64>,
     growth_interval: Option<i64>,
+    max_scale: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -489,6 +549,7 @@ impl File {
                     .map_err(|_| format!("numerics = \"{n}\": must be \"portable\" or \"fast\""))?;
             }
             count("batch", &mut s.batch, t.batch)?;
+            count("accumulate", &mut s.accumulate, t.accumulate)?;
             count("steps", &mut s.steps, t.steps)?;
             count("warmup", &mut s.warmup, t.warmup)?;
             count("eval_interval", &mut s.eval_interval, t.eval_interval)?;
@@ -503,6 +564,7 @@ impl File {
         }
         if let Some(f) = self.fp16 {
             set(&mut s.fp16.init_scale, f.init_scale);
+            set(&mut s.fp16.max_scale, f.max_scale);
             count(
                 "growth_interval",
                 &mut s.fp16.growth_interval,

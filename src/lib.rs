@@ -9,6 +9,7 @@
 //! exec     an executor loads plans and runs them: CPU, or any GPU by wgpu   exec/, shaders/
 //! train    a session drives the programs; a run fills the ledger          train/
 //! infer    text, comparison of precisions, export, from trained weights   infer/
+//! measure  one matrix product in each number format: speed and error   measure/
 //! report   CSV files and env.json, whole or absent                        report/
 //! ```
 //! Beside it stands [`numerics`]: the probe of what a device does with numbers, the comparison of devices
@@ -69,6 +70,7 @@ pub mod exec;
 pub mod graph;
 pub mod infer;
 pub mod kernels;
+pub mod measure;
 pub mod models;
 pub mod numerics;
 pub mod ops;

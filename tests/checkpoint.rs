@@ -42,6 +42,9 @@ fn same_files(a: &Path, b: &Path) {
     }
 }
 
+/// Every scheme.
+const ALL: &str = "fp32,mixed,bf16,bf16-sr,bf16-kahan,fp16";
+
 /// Case 24 of the public bug reports, for every scheme: 10 steps against 5 + resume + 5 at another
 /// thread count, every file included.
 #[test]
@@ -50,9 +53,22 @@ fn ten_steps_are_five_and_resume_and_five() {
     write_config(&dir);
     let whole = done(
         &dir,
-        &[&CONFIG[..], &["--outdir", "a", "--threads", "2"]].concat(),
+        &[
+            &CONFIG[..],
+            &["--outdir", "a", "--threads", "2", "--schemes", ALL],
+        ]
+        .concat(),
     );
-    let half = ["--outdir", "b", "--threads", "1", "--stop-after", "5"];
+    let half = [
+        "--outdir",
+        "b",
+        "--threads",
+        "1",
+        "--stop-after",
+        "5",
+        "--schemes",
+        ALL,
+    ];
     let text = done(&dir, &[&CONFIG[..], &half].concat());
     assert!(
         text.contains("stopped after 5 steps") && text.contains("--resume b"),
@@ -60,7 +76,7 @@ fn ten_steps_are_five_and_resume_and_five() {
     );
     let rest = done(&dir, &["train", "--resume", "b", "--threads", "2"]);
     assert!(rest.contains("goes on: step 5 of 10"), "{rest}");
-    for scheme in ["fp32", "mixed", "bf16"] {
+    for scheme in ALL.split(',') {
         assert_eq!(
             digest_of(&whole, scheme),
             digest_of(&rest, scheme),
@@ -68,6 +84,19 @@ fn ten_steps_are_five_and_resume_and_five() {
         );
     }
     same_files(&dir.join("a"), &dir.join("b"));
+    for scheme in ALL.split(',') {
+        for kind in ["steps", "curve", "curve_fp32eval", "scaler"] {
+            let name = format!("{kind}_{scheme}.csv");
+            let read = |d: &str| std::fs::read_to_string(dir.join(d).join(&name)).ok();
+            assert_eq!(read("a"), read("b"), "{name}");
+            let there = match kind {
+                "scaler" => scheme == "fp16",
+                "curve_fp32eval" => scheme != "fp32",
+                _ => true,
+            };
+            assert_eq!(read("a").is_some(), there, "{name}");
+        }
+    }
     // The checkpoints are the same too, but for times.
     let again = done(&dir, &["train", "--resume", "b"]);
     assert!(

@@ -49,6 +49,8 @@ impl Two {
         s.eval_interval = 4;
         s.ledger.swallow_interval = 3;
         s.ledger.gradhist_step = 7;
+        // Skips and growth on both sides of the break.
+        (s.fp16.init_scale, s.fp16.growth_interval) = (1_048_576.0, 2);
         let data = Data::load(&s).expect("the data");
         Two { s, data }
     }
@@ -74,6 +76,10 @@ impl Two {
             let c = Checkpoint::load(path).expect("a checkpoint");
             assert_eq!(c.states, {
                 session.restore(&c.states).expect("restored");
+                let scaler = c.meta.scaler.as_ref();
+                session
+                    .restore_scaler(&self.s, scaler, c.meta.updates)
+                    .expect("restored");
                 session.states().expect("read back")
             });
             restore_ledger(&c, &mut ledger);
@@ -116,6 +122,7 @@ impl Two {
             &ledger.curve_fp32,
             &ledger.swallow,
             &ledger.histogram,
+            &ledger.scaler,
         );
         (outcome.digest, format!("{rows:?} {rest:?}"), file)
     }

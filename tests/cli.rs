@@ -67,7 +67,6 @@ fn a_run_leaves_the_documented_files() {
             "curve_bf16_x.csv",
             "curve_fp32_x.csv",
             "curve_fp32eval_bf16_x.csv",
-            "curve_fp32eval_fp32_x.csv",
             "curve_fp32eval_mixed_x.csv",
             "curve_mixed_x.csv",
             "env.json",

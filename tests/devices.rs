@@ -29,9 +29,20 @@ impl Observer for Silent {
 
 /// Everything that a run measures, but for time: losses, norms, digests, validation, both ledgers.
 fn measured(exec: Box<dyn Executor>, config: &Path, scheme: Scheme, steps: usize) -> Vec<String> {
+    accumulated(exec, config, scheme, steps, 1)
+}
+
+fn accumulated(
+    exec: Box<dyn Executor>,
+    config: &Path,
+    scheme: Scheme,
+    steps: usize,
+    accumulate: usize,
+) -> Vec<String> {
     let mut s = Settings::preset(Preset::Tiny);
     s.apply_file(config).expect("the config");
     s.steps = steps.min(s.steps);
+    s.accumulate = accumulate;
     let data = Data::load(&s).expect("the data");
     let model = s.model(data.text.vocab.len());
     let init = weights::load(s.init.as_deref().expect("weights"), &model).expect("weights");
@@ -52,6 +63,7 @@ fn measured(exec: Box<dyn Executor>, config: &Path, scheme: Scheme, steps: usize
     .expect("runs");
     let mut out: Vec<String> = ledger.steps.iter().map(|r| format!("{r:?}")).collect();
     out.push(format!("{:?} {:?}", ledger.swallow, ledger.histogram));
+    out.push(format!("{:?}", ledger.scaler));
     out
 }
 
@@ -77,7 +89,7 @@ fn same_everywhere(config: &Path, name: &str, steps: usize) {
             println!(
                 "{name} {}: {} steps on {label} have the CPU's bits",
                 scheme.name(),
-                have.len() - 1
+                have.len() - 2
             );
         }
     }
@@ -95,6 +107,20 @@ fn block256_runs_are_the_same_on_every_device() {
         same_everywhere(&config, "block256", 12);
     } else {
         println!("skipped: {} is not there", config.display());
+    }
+}
+
+#[test]
+fn accumulated_runs_are_the_same_on_every_device() {
+    let config = repo("tests/data/two-layer/config.toml");
+    for &scheme in SCHEMES {
+        let expected = accumulated(cpu(1), &config, scheme, 8, 3);
+        assert!(accumulated(cpu(2), &config, scheme, 8, 3) == expected);
+        for (label, device) in devices::devices() {
+            let have = accumulated(Box::new(device), &config, scheme, 8, 3);
+            let first = have.iter().zip(&expected).find(|(a, b)| a != b);
+            assert!(first.is_none(), "{} on {label}: {first:?}", scheme.name());
+        }
     }
 }
 

@@ -6,8 +6,9 @@ mod common;
 use common::repo;
 use isobit::graph::print::print as print_graph;
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
-use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
+use isobit::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use isobit::passes::compile;
+use isobit::passes::scaling::Scaling;
 use isobit::plan::print::print as print_plan;
 
 const MODEL: CharGpt = CharGpt {
@@ -41,12 +42,18 @@ fn options(clip: f32, policy: Policy) -> TrainOptions {
         histogram: false,
         digest: false,
         policy,
+        accumulate: 1,
+        scaling: policy.scaled.then_some(Scaling {
+            interval: 20,
+            cap: 65536.0,
+            corrections: 30,
+        }),
     }
 }
 
 #[test]
 fn graphs_and_plans() {
-    for policy in [FP32, MIXED, BF16] {
+    for policy in [FP32, MIXED, BF16, BF16_SR, BF16_KAHAN, FP16] {
         let train = || {
             MODEL
                 .train_program(&options(1.0, policy))

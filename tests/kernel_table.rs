@@ -76,6 +76,19 @@ fn rows() -> Vec<Row> {
         inputs: vec![],
         expected,
     });
+    let plan = Arc::new(plans::multiply_add(1003, 7));
+    let inputs = vec![
+        (0..1003)
+            .map(|i| (1.0 + i as f32 / 1003.0).to_bits())
+            .collect(),
+    ];
+    let expected = trace(&mut cpu, &plan, &inputs);
+    out.push(Row {
+        name: "multiply-adds".into(),
+        plan,
+        inputs,
+        expected,
+    });
     out
 }
 

@@ -40,6 +40,10 @@ const MIXED: Limits = Limits {
     grads: 1e-2,
     weights: None,
 };
+const FP16: Limits = Limits {
+    scheme: "fp16",
+    ..MIXED
+};
 const BF16: Limits = Limits {
     scheme: "bf16",
     loss: 3e-3,
@@ -127,9 +131,50 @@ fn holds(folder: &Path, name: &str, l: &Limits) {
         );
         assert!(worst.0 <= limit, "{worst:?}");
     }
+    if scheme == "fp16" {
+        loss_scales(&theirs, &out.join("run/scaler_fp16.csv"));
+    }
     if scheme == "mixed" {
         ledgers(folder, &out.join("run"), name);
     }
+}
+
+/// The loss scale is PyTorch's at every step, and so are the skips.
+fn loss_scales(theirs: &Csv, file: &Path) {
+    let ours = Csv::read(file);
+    let (mut row, mut applied, mut skips) = (0, 0.0, 0);
+    for i in 0..theirs.rows.len() {
+        while row + 1 < ours.rows.len() && ours.number(row + 1, "step") <= (i + 1) as f64 {
+            row += 1;
+        }
+        let scale = ours.number(row, "loss_scale");
+        assert_eq!(scale, theirs.number(i, "loss_scale"), "step {}", i + 1);
+        let here = ours.number(row, "step") == (i + 1) as f64;
+        let skipped = here && ours.number(row, "skipped") == 1.0;
+        assert_eq!(
+            skipped,
+            theirs.text(i, "grad_norm") == "nan",
+            "step {}",
+            i + 1
+        );
+        applied += f64::from(u8::from(!skipped));
+        if here {
+            assert_eq!(ours.number(row, "applied_steps"), applied);
+        }
+        if skipped {
+            skips += 1;
+            println!(
+                "skipped step {}: {}",
+                i + 1,
+                ours.text(row, "first_nonfinite")
+            );
+        }
+        assert_eq!(
+            skipped,
+            here && !ours.text(row, "first_nonfinite").is_empty()
+        );
+    }
+    assert_eq!(skips, 1);
 }
 
 /// The swallow and gradient ledgers of a mixed run.
@@ -165,7 +210,7 @@ fn ledgers(folder: &Path, run: &Path, name: &str) {
 
 #[test]
 fn two_layer() {
-    for limits in [FP32, MIXED, BF16] {
+    for limits in [FP32, MIXED, BF16, FP16] {
         holds(&repo("tests/data/two-layer"), "two-layer", &limits);
     }
 }

@@ -4,16 +4,17 @@ mod common;
 
 use common::{distance, repo};
 use isobit::config::{Preset, SCHEMES, Scheme, Settings};
-use isobit::dtype::DType;
 use isobit::exec::cpu::Cpu;
 use isobit::exec::{Executor, ProgramId};
 use isobit::kernels::math::{FLOOR_BF16_OPERAND, floor_to};
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
+use isobit::passes::autocast::Policy;
 use isobit::passes::{Optional, compile_with};
 use isobit::plan::account::held;
 use isobit::plan::{BufId, Class, Plan};
 use isobit::train::run::Data;
-use isobit::train::schedule::{hyper, lr_at};
+use isobit::train::scaler;
+use isobit::train::schedule::{hyper_words, lr_at};
 use isobit::train::session::{Programs, Session};
 use isobit::train::weights;
 use std::collections::HashMap;
@@ -32,7 +33,7 @@ struct Two {
     cpu: Cpu,
     id: ProgramId,
     plan: Arc<Plan>,
-    storage: DType,
+    policy: Policy,
 }
 
 impl Two {
@@ -50,11 +51,16 @@ impl Two {
             histogram: false,
             digest: false,
             policy,
+            accumulate: 1,
+            scaling: scaler::scaling(&s, &policy).expect("a table"),
         };
         let program = model.train_program(&o).expect("differentiable");
         let plan = Arc::new(compile_with("train", program, passes).expect("compiles"));
         let mut cpu = Cpu::new(Some(2)).expect("threads");
         let id = cpu.load(plan.clone()).expect("fits");
+        for (name, words) in scaler::start(&s, &policy).expect("states") {
+            cpu.write_state(&name, &words).expect("written");
+        }
         let init = weights::load(s.init.as_deref().expect("a file"), &model).expect("weights");
         let rows: HashMap<_, _> = model
             .weights()
@@ -72,7 +78,7 @@ impl Two {
             cpu,
             id,
             plan,
-            storage: policy.storage,
+            policy,
         }
     }
 
@@ -80,13 +86,14 @@ impl Two {
         let offsets = self.data.batches(&self.s).nth_offsets(step);
         let (idx, target) =
             isobit::data::batches::gather(&self.data.text.train, &offsets, self.s.block);
-        let hyper = hyper(&self.s, lr_at(&self.s, step), step as u64 + 1);
+        let (lr, t) = (lr_at(&self.s, step), step as u64 + 1);
+        let hyper = hyper_words(&self.s, &self.policy, lr, t);
         self.cpu.write_input(self.id, "idx", &idx).expect("idx");
         self.cpu
             .write_input(self.id, "target", &target)
             .expect("target");
         self.cpu
-            .write_input(self.id, "hyper", bytemuck::cast_slice(&hyper))
+            .write_input(self.id, "hyper", &hyper)
             .expect("hyper");
     }
 
@@ -110,7 +117,7 @@ impl Two {
             .cpu
             .read_output(self.id, &format!("grad.{w}"))
             .expect("a gradient");
-        self.storage.unpack(row, &words)
+        self.policy.storage.unpack(row, &words)
     }
 }
 
@@ -181,8 +188,8 @@ fn the_cpu_allocates_what_was_planned() {
 }
 
 #[test]
-fn every_product_of_a_low_scheme_has_bf16_operands() {
-    for scheme in [Scheme::Mixed, Scheme::Bf16] {
+fn every_product_of_a_low_scheme_has_low_operands() {
+    for &scheme in SCHEMES.iter().filter(|s| **s != Scheme::Fp32) {
         let two = Two::new(scheme, ALL);
         let mut seen = 0;
         for step in &two.plan.steps {
@@ -196,14 +203,15 @@ fn every_product_of_a_low_scheme_has_bf16_operands() {
             for &o in operands {
                 assert_eq!(
                     two.plan.buf(step.reads[o]).ty.dtype,
-                    DType::Bf16,
+                    scheme.policy().low,
                     "{step:?}"
                 );
                 seen += 1;
             }
         }
         assert!(seen > 30, "{seen}");
-        for b in two.plan.bufs.iter().filter(|b| b.class == Class::State) {
+        let states = two.plan.bufs.iter().filter(|b| b.class == Class::State);
+        for b in states.filter(|b| !b.name.starts_with("scaler.") && !b.name.starts_with("adam.")) {
             assert_eq!(b.ty.dtype, scheme.policy().storage, "{}", b.name);
         }
     }
@@ -297,7 +305,8 @@ fn pure_bf16_norm_gains_stay_exactly_one() {
         gains
             .map(|w| {
                 let words = two.cpu.read_state(&w.name).expect("a gain");
-                two.storage
+                two.policy
+                    .storage
                     .unpack(w.row(), &words)
                     .iter()
                     .filter(|&&x| x != 1.0)
@@ -307,4 +316,6 @@ fn pure_bf16_norm_gains_stay_exactly_one() {
     };
     assert_eq!(moved(Scheme::Bf16), 0);
     assert!(moved(Scheme::Mixed) > 100);
+    assert!(moved(Scheme::Bf16Sr) > 100);
+    assert!(moved(Scheme::Bf16Kahan) > 100);
 }

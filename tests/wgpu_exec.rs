@@ -38,6 +38,8 @@ fn train() -> Arc<Plan> {
         histogram: false,
         digest: false,
         policy: FP32,
+        accumulate: 1,
+        scaling: None,
     };
     let p = MODEL.train_program(&o);
     Arc::new(compile("train", p.expect("differentiable")).expect("compiles"))

@@ -2,11 +2,6 @@
 // One element's step of AdamW. hyper: 1 - lr * decay, lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t), beta1,
 // 1 - beta1, beta2, 1 - beta2, eps. Where the gradient's norm is not finite, nothing changes.
 
-struct Params {
-    zero: u32,
-    n: u32,
-}
-
 // The new values of an element.
 struct Element {
     w: f32,

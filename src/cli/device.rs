@@ -39,7 +39,11 @@ impl Device {
                 return Ok(Device { choice, threads });
             }
             Backend::Cuda => {
-                return usage("--backend cuda is not in this build; use --backend vulkan or cpu");
+                return usage(if cfg!(feature = "cuda") {
+                    "--backend cuda: only `isobit gemm` runs on CUDA; use --backend vulkan or cpu"
+                } else {
+                    "--backend cuda is not in this build (build with --features cuda, for `isobit gemm`); use --backend vulkan or cpu"
+                });
             }
             Backend::Auto => adapter::Backend::Auto,
             Backend::Vulkan => adapter::Backend::Vulkan,
@@ -72,6 +76,14 @@ impl Device {
         match &self.choice {
             Choice::Cpu { .. } => "cpu",
             Choice::Gpu { found, .. } => found.backend.name(),
+        }
+    }
+
+    /// Its limits; none on the CPU.
+    pub fn limits(&self) -> Option<adapter::Limits> {
+        match &self.choice {
+            Choice::Cpu { .. } => None,
+            Choice::Gpu { found, .. } => Some(found.limits),
         }
     }
 

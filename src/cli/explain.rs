@@ -10,10 +10,12 @@ use crate::graph::print::print as print_graph;
 use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::ops::{self, Numeric, OpDef};
 use crate::passes::autocast::Policy;
+use crate::passes::scaling::Scaling;
 use crate::passes::{Optional, compile_with};
 use crate::plan::account::{Amount, held, moved, total};
 use crate::plan::{Plan, print::print as print_plan};
 use crate::train::run::Data;
+use crate::train::scaler;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -73,6 +75,7 @@ pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
         clip: s.clip as f32,
         batch: s.batch,
         policy: scheme.policy(),
+        scaling: scaler::scaling(&s, &scheme.policy())?,
     };
     let wants = |p: Part| args.show.as_ref().is_none_or(|l| l.contains(&p));
     println!(
@@ -114,6 +117,7 @@ struct Step {
     clip: f32,
     batch: usize,
     policy: Policy,
+    scaling: Option<Scaling>,
 }
 
 impl Step {
@@ -125,6 +129,8 @@ impl Step {
             histogram: false,
             digest: false,
             policy: self.policy,
+            accumulate: 1,
+            scaling: self.scaling,
         };
         self.model.train_program(&options).map_err(Error::Internal)
     }

@@ -77,6 +77,7 @@ impl Job<'_> {
         };
         let mut session = Session::new(exec, self.model, programs, &point.weights())?;
         session.restore(&point.states)?;
+        session.restore_scaler(self.s, point.meta.scaler.as_ref(), point.meta.updates)?;
         Ok(session)
     }
 

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod eval;
 pub mod explain;
 pub mod export;
+pub mod gemm;
 pub mod inspect;
 pub mod job;
 pub mod lint;
@@ -60,6 +61,7 @@ Examples:
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
   isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
+  isobit gemm                                what a product costs in each type, and how wrong it is
   isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 
@@ -95,7 +97,7 @@ pub enum Backend {
     Dx12,
     /// OpenGL.
     Gl,
-    /// CUDA.
+    /// CUDA: for `gemm` alone, in a build with the feature `cuda`.
     Cuda,
 }
 
@@ -109,6 +111,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Write trained weights as safetensors or ONNX.
     Export(export::ExportArgs),
+    /// Multiply matrices in each number format: speed, and the error that comes with it.
+    Gemm(gemm::GemmArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
     /// Take the same training steps on several devices and compare every bit.
@@ -139,6 +143,7 @@ pub fn main() -> i32 {
         Command::Sample(args) => sample::sample(&cli.global, &args),
         Command::Eval(args) => eval::eval(&cli.global, &args),
         Command::Export(args) => export::export(&args),
+        Command::Gemm(args) => gemm::gemm(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Check(args) => check::check(&cli.global, &args),
         Command::Replay(args) => replay::replay(&cli.global, &args),
@@ -157,8 +162,8 @@ pub fn main() -> i32 {
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
-        "train", "sample", "eval", "export", "adapters", "check", "explain", "inspect", "probe",
-        "replay", "report", "doctor", "help",
+        "train", "sample", "eval", "export", "gemm", "adapters", "check", "explain", "inspect",
+        "probe", "replay", "report", "doctor", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::exec::{DeviceInfo, Numerics, bytes};
 use crate::models::char_gpt::CharGpt;
 use crate::numerics::passport::Passport;
-use crate::report::ledger::{CurveRow, SummaryRow};
+use crate::report::ledger::{CurveRow, ScalerRow, SummaryRow};
 use crate::train::checkpoint::Checkpoint;
 use crate::train::run::{Data, Observer, Outcome};
 use crate::train::session::{Programs, StepResult};
@@ -133,6 +133,13 @@ impl Observer for Terminal {
         self.line(&format!(
             "[{}] step {step}: bf16 weights would have swallowed {percent:.1}% of the updates",
             self.scheme
+        ));
+    }
+
+    fn skipped(&mut self, row: &ScalerRow) {
+        self.line(&format!(
+            "[{}] step {}: skipped at loss scale {}, the gradient is not finite (first {}); the scale is halved",
+            self.scheme, row.step, row.loss_scale, row.first_nonfinite
         ));
     }
 

@@ -44,7 +44,8 @@ pub struct TrainArgs {
     /// Initial weights (safetensors, PyTorch's names) [default: drawn from the seed].
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Precision schemes to run, comma-separated [default: all of this version].
+    /// Precision schemes to run, comma-separated: fp32, mixed, bf16, bf16-sr, bf16-kahan, fp16
+    /// [default: fp32,mixed,bf16].
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub schemes: Option<Vec<String>>,
     /// Where the files go [default: results/<preset>-<device>].
@@ -65,6 +66,10 @@ pub struct TrainArgs {
     /// Sequences a step.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub batch: Option<i64>,
+    /// Batches a step: their gradients are summed in f32 and divided by all tokens, then unscaled, clipped
+    /// and applied (or skipped) once.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub accumulate: Option<i64>,
     /// Seed of initial weights and batches.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<i64>,
@@ -118,6 +123,7 @@ impl TrainArgs {
         count("steps", &mut s.steps, self.steps)?;
         count("warmup", &mut s.warmup, self.warmup)?;
         count("batch", &mut s.batch, self.batch)?;
+        count("accumulate", &mut s.accumulate, self.accumulate)?;
         if let Some(v) = self.seed {
             s.seed =
                 u64::try_from(v).or_else(|_| usage(format!("--seed {v}: must not be negative")))?;
@@ -188,6 +194,17 @@ impl TrainArgs {
         if let Some(tag) = self.tag.as_ref().filter(|t| !plain_tag(t)) {
             return usage(format!(
                 "--tag {tag:?}: is part of file names: at most 64 letters, digits, `.`, `_` and `-`"
+            ));
+        }
+        // The files of `bf16` with the tag `-sr` would be those of `bf16-sr`.
+        let tag = self.tag.as_deref().unwrap_or_default();
+        let other = |a: &Scheme, b: &Scheme| {
+            b.name().len() > a.name().len() && format!("{}{tag}", a.name()).starts_with(b.name())
+        };
+        if let Some(b) = SCHEMES.iter().find(|b| SCHEMES.iter().any(|a| other(a, b))) {
+            return usage(format!(
+                "--tag {tag:?}: the files of another scheme would look like those of {}; begin it with `_`",
+                b.name()
             ));
         }
         Ok(Extras {

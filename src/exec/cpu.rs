@@ -4,8 +4,8 @@
 //! of the storage while it runs, which lets the borrow checker prove that no kernel aliases.
 
 use super::{
-    DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, Watch, find, same_len,
-    state,
+    Clock, DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, StepTime, Watch,
+    find, same_len, state,
 };
 use crate::kernels::{View, ViewMut, simd};
 use crate::passes::memory::share;
@@ -13,6 +13,7 @@ use crate::plan::{BufId, Class, Plan};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 struct Loaded {
     plan: Arc<Plan>,
@@ -127,20 +128,6 @@ impl Cpu {
         for (&w, words) in step.writes.iter().zip(taken) {
             *self.storage(program, w) = words;
         }
-    }
-
-    /// Runs a program once and returns the time of each step in ms.
-    pub fn profile(&mut self, program: ProgramId) -> Vec<f64> {
-        let pool = self.pool.clone();
-        pool.install(|| {
-            (0..self.programs[program.0].plan.steps.len())
-                .map(|n| {
-                    let start = std::time::Instant::now();
-                    self.step(program.0, n);
-                    start.elapsed().as_secs_f64() * 1e3
-                })
-                .collect()
-        })
     }
 
     fn find(&self, program: ProgramId, class: Class, name: &str) -> Result<BufId, ExecError> {
@@ -265,6 +252,22 @@ impl Executor for Cpu {
         Ok(())
     }
 
+    fn profile(&mut self, program: ProgramId) -> Result<Vec<StepTime>, ExecError> {
+        let pool = self.pool.clone();
+        let path = simd::isa().name();
+        let steps = 0..self.programs[program.0].plan.steps.len();
+        let timed = |n| {
+            let start = Instant::now();
+            self.step(program.0, n);
+            StepTime {
+                ms: start.elapsed().as_secs_f64() * 1e3,
+                clock: Clock::Host,
+                path,
+            }
+        };
+        Ok(pool.install(|| steps.map(timed).collect()))
+    }
+
     fn memory(&self) -> Memory {
         self.memory
     }
@@ -273,7 +276,7 @@ impl Executor for Cpu {
         DeviceInfo {
             backend: "cpu".into(),
             name: std::env::consts::ARCH.into(),
-            driver: format!("{:?}", simd::isa()).to_lowercase(),
+            driver: simd::isa().name().into(),
             kind: "cpu".into(),
             threads: Some(self.pool.current_num_threads()),
         }

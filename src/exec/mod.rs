@@ -95,6 +95,36 @@ pub struct Memory {
     pub peak: u64,
 }
 
+/// Whose clock a time was read from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clock {
+    /// The device's timestamps, around its own work alone.
+    Device,
+    /// The host's clock; on a GPU around submitting a step and waiting for it.
+    Host,
+}
+
+impl Clock {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clock::Device => "device timestamps",
+            Clock::Host => "wall clock",
+        }
+    }
+}
+
+/// The time of one step of a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StepTime {
+    /// Milliseconds.
+    pub ms: f64,
+    /// Whose.
+    pub clock: Clock,
+    /// Which code ran it: the shader file on a GPU, the instruction set on the CPU.
+    pub path: &'static str,
+}
+
 /// Called by [`Executor::trace`] after each step with its number, the step and what it wrote; returns
 /// whether to go on.
 pub type Watch<'a> = dyn FnMut(usize, &Step, &[(BufId, Vec<u32>)]) -> bool + 'a;
@@ -143,6 +173,12 @@ pub trait Executor {
     /// # Errors
     /// The device failed.
     fn trace(&mut self, program: ProgramId, watch: &mut Watch) -> Result<(), ExecError>;
+    /// Runs a program once, as [`Executor::run`] does, and times each of its steps, in their order. Steps
+    /// are kept apart for that, so the whole takes longer than a plain run.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn profile(&mut self, program: ProgramId) -> Result<Vec<StepTime>, ExecError>;
     /// Bytes allocated.
     fn memory(&self) -> Memory;
     /// What the device is.

@@ -56,9 +56,7 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
         source.push_str(&expression::function(&step.params, expr, host));
         files.extend(expression::libraries(expr));
     }
-    if accessors::packs(step, plan) {
-        files.push("lib/bf16.wgsl");
-    }
+    files.extend(accessors::packing(step, plan));
     files.push(v.file);
     source.push_str(&files::expand(&files, &v.swaps));
     Shader {
@@ -72,6 +70,11 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
             _ => step.params.words.len() - 2 * step.operands().len(),
         },
     }
+}
+
+/// The shader file that runs a step: its variant's name.
+pub fn file(step: &Step, plan: &Plan, options: Options) -> &'static str {
+    variants::choose(step, plan, options).file
 }
 
 /// Number of workgroups that a step needs, numbered flat: workgroup (x, y) of a grid of `w` columns has

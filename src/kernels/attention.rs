@@ -13,8 +13,10 @@ use super::cpu_gemm::small::{Side, Small};
 use super::lanes::max2;
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND, FLOOR_SUM, div, exp, floor_to, ftz, log};
 use super::order::KEY_BLOCK;
+use super::packed::pitch;
+use super::scratch::Scratch;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
-use crate::dtype::{DType, bf16_to_f32, f32_to_bf16};
+use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
 
 /// `qkv[b, t, 3c] -> y[b, t, c], lse[b, h, t]`. Rows of qkv hold q, k, v, each h heads of c/h. Uniform
@@ -80,17 +82,18 @@ impl Dims {
     /// A probability or score gradient as an operand: rounded to the operands' type, floored.
     #[inline(always)]
     fn operand(&self, x: f32) -> f32 {
-        // Both roundings and a select, so that the loop over keys is vectorised.
-        let narrow = bf16_to_f32(f32_to_bf16(x));
-        floor_to(
-            if self.dtype == DType::Bf16 { narrow } else { x },
-            self.floor(),
-        )
+        // All roundings and a select, so that the loop over keys is vectorised.
+        let rounded = match self.dtype {
+            DType::Bf16 => bf16_to_f32(f32_to_bf16(x)),
+            DType::F16 => f16_to_f32(f32_to_f16(x)),
+            DType::F32 | DType::U32 => x,
+        };
+        floor_to(rounded, self.floor())
     }
 
-    /// Operands below this count as zero.
+    /// Operands below this count as zero; no f16 is.
     fn floor(&self) -> u32 {
-        if self.dtype == DType::Bf16 {
+        if self.dtype.is_low() {
             FLOOR_BF16_OPERAND
         } else {
             FLOOR_F32_OPERAND
@@ -114,36 +117,29 @@ type Block = [Lanes; KEY_BLOCK];
 /// One head's operands, floored, in rows of [`Dims::padded`] columns, and transposed: keys and values in
 /// blocks `[block][d][key]`, queries as `[d][query]`, padded to whole blocks with zeros.
 pub(super) struct Head {
-    q: Vec<f32>,
-    qt: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    kt: Vec<f32>,
-    vt: Vec<f32>,
+    q: Scratch,
+    qt: Scratch,
+    k: Scratch,
+    v: Scratch,
+    kt: Scratch,
+    vt: Scratch,
 }
 
 impl Head {
-    fn gather(n: Dims, qkv: &[f32], h: usize) -> Head {
-        let part = |which: usize| rows_of(n, qkv, 3 * n.c(), which * n.c() + h * n.d);
-        Head::of(n, part(0), part(1), part(2), true)
+    fn gather(n: Dims, qkv: Rows, h: usize) -> Head {
+        Head::after_rows(n, Rows { words: &[], ..qkv }, qkv, h, true)
     }
 
-    /// The queries of `qkv`; keys and values of the rows `before`, then of `qkv`. No transposed values.
-    pub(super) fn after_rows(n: Dims, before: &[f32], qkv: &[f32], h: usize) -> Head {
-        let part = |x: &[f32], which: usize| rows_of(n, x, 3 * n.c(), which * n.c() + h * n.d);
-        let both = |which: usize| [part(before, which), part(qkv, which)].concat();
-        Head::of(n, part(qkv, 0), both(1), both(2), false)
-    }
-
-    fn of(n: Dims, q: Vec<f32>, k: Vec<f32>, v: Vec<f32>, values: bool) -> Head {
+    /// The queries of `qkv`; keys and values of the rows `before`, then of `qkv`. Transposed values where
+    /// `values`.
+    pub(super) fn after_rows(n: Dims, before: Rows, qkv: Rows, h: usize, values: bool) -> Head {
+        let at = |which: usize| which * n.c() + h * n.d;
+        let both = |which: usize| rows_of(n, &[before, qkv], at(which));
+        let (q, k, v) = (rows_of(n, &[qkv], at(0)), both(1), both(2));
         Head {
             qt: n.transposed(&q, n.queries()),
             kt: n.transposed(&k, KEY_BLOCK),
-            vt: if values {
-                n.transposed(&v, KEY_BLOCK)
-            } else {
-                vec![]
-            },
+            vt: n.transposed(if values { &v } else { &[] }, KEY_BLOCK),
             q,
             k,
             v,
@@ -151,18 +147,54 @@ impl Head {
     }
 }
 
-/// A head's rows out of a wider matrix, floored and padded with zeros.
-fn rows_of(n: Dims, x: &[f32], stride: usize, offset: usize) -> Vec<f32> {
-    let mut out = vec![0.0; x.len() / stride * n.padded()];
-    copy_rows(n, x, stride, offset, &mut out);
+/// Stored rows, each of `row` elements.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) dtype: DType,
+    pub(super) row: usize,
+    pub(super) words: &'a [u32],
+}
+
+impl Rows<'_> {
+    fn count(&self) -> usize {
+        self.words.len() / pitch(self.dtype, self.row).max(1)
+    }
+}
+
+/// A head's columns, from `offset` on, of rows and of more rows, floored and padded with zeros.
+fn rows_of(n: Dims, parts: &[Rows], offset: usize) -> Scratch {
+    let count: usize = parts.iter().map(Rows::count).sum();
+    let mut out = Scratch::zeros(count * n.padded());
+    let mut rest = &mut out[..];
+    for part in parts {
+        let (these, others) = rest.split_at_mut(part.count() * n.padded());
+        match part.dtype {
+            DType::Bf16 | DType::F16 => copy_narrow(n, *part, offset, these),
+            DType::F32 | DType::U32 => copy_wide(n, *part, offset, these),
+        }
+        rest = others;
+    }
     out
 }
 
 crate::multiversion! {
-    fn copy_rows(n: Dims, x: &[f32], stride: usize, offset: usize, out: &mut [f32]) {
+    fn copy_wide(n: Dims, x: Rows, offset: usize, out: &mut [f32]) {
+        let stride = x.row;
+        let x: &[f32] = bytemuck::cast_slice(x.words);
         for (row, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(n.padded())) {
             for (o, &x) in out.iter_mut().zip(&row[offset..][..n.d]) {
                 *o = floor_to(x, n.floor());
+            }
+        }
+    }
+
+    fn copy_narrow(n: Dims, x: Rows, offset: usize, out: &mut [f32]) {
+        let stride = 2 * x.row.div_ceil(2);
+        let x: &[u16] = bytemuck::cast_slice(x.words);
+        for (row, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(n.padded())) {
+            for (o, &x) in out.iter_mut().zip(&row[offset..][..n.d]) {
+                let wide = if n.dtype == DType::Bf16 { bf16_to_f32(x) } else { f16_to_f32(x) };
+                *o = floor_to(wide, n.floor());
             }
         }
     }
@@ -181,13 +213,13 @@ impl Dims {
 
     /// What multiplies its operands.
     fn small(&self) -> Small {
-        Small::new(self.dtype == DType::Bf16)
+        Small::new(self.dtype.is_low())
     }
 
     /// Padded rows as `[rows / columns][d][columns]`, zeros past the rows there are.
-    fn transposed(&self, rows: &[f32], columns: usize) -> Vec<f32> {
+    fn transposed(&self, rows: &[f32], columns: usize) -> Scratch {
         let blocks = rows.chunks(columns * self.padded());
-        let mut out = vec![0.0; blocks.len() * self.d * columns];
+        let mut out = Scratch::zeros(blocks.len() * self.d * columns);
         for (rows, out) in blocks.zip(out.chunks_exact_mut(self.d * columns)) {
             let live = rows.len() / self.padded();
             self.small()
@@ -344,9 +376,14 @@ crate::multiversion! {
     }
 }
 
+/// Words of a sequence's rows.
+fn sequence(n: Dims, x: &View) -> usize {
+    n.t * pitch(x.dtype, x.row)
+}
+
 fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let n = Dims::of(p, reads[0].dtype);
-    let qkv = reads[0].widened();
+    let qkv = &reads[0];
     let [y, lse] = writes else {
         unreachable!("attention writes two buffers")
     };
@@ -355,15 +392,20 @@ fn attention(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     (
         y.f32().par_chunks_mut(n.t * c),
         lse.f32().par_chunks_mut(n.heads * n.t),
-        qkv.par_chunks(n.t * 3 * c),
+        qkv.words.par_chunks(sequence(n, qkv)),
     )
         .into_par_iter()
-        .for_each(|(y, lse, qkv)| {
-            let heads: Vec<Vec<f32>> = lse
+        .for_each(|(y, lse, words)| {
+            let qkv = Rows {
+                dtype: qkv.dtype,
+                row: qkv.row,
+                words,
+            };
+            let heads: Vec<Scratch> = lse
                 .par_chunks_mut(n.t)
                 .enumerate()
                 .map(|(h, lse)| {
-                    let mut out = vec![0f32; n.queries() * n.padded()];
+                    let mut out = Scratch::zeros(n.queries() * n.padded());
                     forward(n, 0, &Head::gather(n, qkv, h), &mut out, lse);
                     out
                 })
@@ -383,9 +425,9 @@ pub(super) fn scatter(n: Dims, from: &[f32], to: &mut [f32], stride: usize, offs
 
 /// The parts of one head's gradient.
 struct Grads {
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
+    q: Scratch,
+    k: Scratch,
+    v: Scratch,
 }
 
 fn backward(n: Dims, head: &Head, g: &[f32], lse: &[f32], delta: &[f32], out: &mut Grads) {
@@ -467,29 +509,34 @@ crate::multiversion! {
 fn attention_grad(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let n = Dims::of(p, reads[0].dtype);
     let c = n.c();
-    let (qkv, g) = (reads[0].widened(), reads[3].widened());
-    let [_, lse, delta, _] = reads else {
+    let [qkv, lse, delta, g] = reads else {
         unreachable!("attention_grad reads four buffers")
     };
     (
         writes[0].f32().par_chunks_mut(n.t * 3 * c),
-        qkv.par_chunks(n.t * 3 * c),
+        qkv.words.par_chunks(sequence(n, qkv)),
         lse.f32().par_chunks(n.heads * n.t),
         delta.f32().par_chunks(n.heads * n.t),
-        g.par_chunks(n.t * c),
+        g.words.par_chunks(sequence(n, g)),
     )
         .into_par_iter()
-        .for_each(|(out, qkv, lse, delta, g)| {
+        .for_each(|(out, words, lse, delta, g_words)| {
+            let rows = |x: &View, words| Rows {
+                dtype: x.dtype,
+                row: x.row,
+                words,
+            };
+            let (qkv, g) = (rows(qkv, words), rows(g, g_words));
             let heads: Vec<Grads> = (0..n.heads)
                 .into_par_iter()
                 .map(|h| {
-                    let zeros = || vec![0f32; n.queries() * n.padded()];
+                    let zeros = || Scratch::zeros(n.queries() * n.padded());
                     let mut grads = Grads {
                         q: zeros(),
                         k: zeros(),
                         v: zeros(),
                     };
-                    let g = rows_of(n, g, c, h * n.d);
+                    let g = rows_of(n, &[g], h * n.d);
                     let delta: Vec<f32> = (0..n.t).map(|i| delta[i * n.heads + h]).collect();
                     backward(
                         n,

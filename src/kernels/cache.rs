@@ -4,11 +4,11 @@
 //! row is whole words in every type. A query sees the same keys in the same order, in blocks counted from
 //! position 0, as it does in [`super::attention`] over the whole sequence: the bits are the same.
 
-use super::attention::{Dims, Head, forward, params, scatter};
+use super::attention::{Dims, Head, Rows, forward, params, scatter};
 use super::packed::pitch;
+use super::scratch::Scratch;
 use super::{Host, KernelDef, Params, View, ViewMut, read, read_u32, update, write};
 use rayon::prelude::*;
-use std::borrow::Cow;
 
 /// `qkv[r, 3c], cache[t, 3c], at[r] -> y[r, c]`: row i stands at position `at[0] + i` and attends to the
 /// cache's rows before `at[0]` and the rows 0 to i. Uniform words: r, t, heads, head width, scale (bits).
@@ -39,10 +39,13 @@ pub fn attention_params(r: usize, t: usize, heads: usize, width: usize) -> Param
     p
 }
 
-/// The first rows of a buffer, widened.
-fn first_rows<'a>(v: &View<'a>, rows: usize) -> Cow<'a, [f32]> {
-    let words = &v.words[..rows * pitch(v.dtype, v.row)];
-    View { words, ..*v }.widened()
+/// The first rows of a buffer.
+fn first_rows<'a>(v: &View<'a>, rows: usize) -> Rows<'a> {
+    Rows {
+        dtype: v.dtype,
+        row: v.row,
+        words: &v.words[..rows * pitch(v.dtype, v.row)],
+    }
 }
 
 fn attention_cached(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
@@ -50,17 +53,17 @@ fn attention_cached(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let mut n = Dims::of(p, reads[0].dtype);
     n.t = r;
     let first = (reads[2].words[0] as usize).min(t);
-    let qkv = reads[0].widened();
+    let qkv = first_rows(&reads[0], r);
     let before = first_rows(&reads[1], first);
     let (y, c) = (writes[0].f32(), n.c());
     let one = |h: usize| {
-        let mut out = vec![0f32; n.queries() * n.padded()];
+        let mut out = Scratch::zeros(n.queries() * n.padded());
         let mut lse = vec![0f32; r];
-        let head = Head::after_rows(n, &before, &qkv, h);
+        let head = Head::after_rows(n, before, qkv, h, false);
         forward(n, first, &head, &mut out, &mut lse);
         out
     };
-    let heads: Vec<Vec<f32>> = if r * (first + r) * c < SERIAL_WORK {
+    let heads: Vec<Scratch> = if r * (first + r) * c < SERIAL_WORK {
         (0..n.heads).map(one).collect()
     } else {
         (0..n.heads).into_par_iter().map(one).collect()

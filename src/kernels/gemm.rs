@@ -9,6 +9,7 @@ use super::pointwise::{Bound, store};
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::DType;
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// `c[z, m, n] = a[z] * b[z]`, z over batches or, in a chunked product, over chunks of k. Uniform
 /// words: m, n, k, chunk, batch. A chunked product hosts no epilogue: its tree does. Specialisations `TA`, `TB`: the operand is stored transposed
@@ -54,14 +55,35 @@ fn chunked(m: usize, n: usize, k: usize, chunk: usize, batch: usize, ta: bool, t
 }
 
 fn operand<'a>(v: &View<'a>, rows: std::ops::Range<usize>) -> Operand<'a> {
+    if v.dtype == DType::Bf16 {
+        let words = v.row.div_ceil(2);
+        return Operand::Bf16(&v.words[rows.start * words..rows.end * words]);
+    }
+    Operand::F32(&v.f32()[rows.start * v.row..rows.end * v.row])
+}
+
+/// An operand as the products take it: f16 is widened. Products of two f16 values are exact in f32 and
+/// none is below the floor, so the f32 rules give the bits of any other way.
+fn readied<'a>(v: &View<'a>) -> Cow<'a, [u32]> {
     match v.dtype {
-        DType::F32 => Operand::F32(&v.f32()[rows.start * v.row..rows.end * v.row]),
-        // The plan's checker lets no other type reach a product yet.
-        _ => {
-            assert_eq!(v.dtype, DType::Bf16, "products take f32 or bf16");
-            let words = v.row.div_ceil(2);
-            Operand::Bf16(&v.words[rows.start * words..rows.end * words])
-        }
+        DType::F16 => match v.widened() {
+            Cow::Owned(wide) => Cow::Owned(bytemuck::cast_vec(wide)),
+            Cow::Borrowed(wide) => Cow::Borrowed(bytemuck::cast_slice(wide)),
+        },
+        _ => Cow::Borrowed(v.words),
+    }
+}
+
+/// The view of words that [`readied`] made.
+fn view<'a>(v: &View, words: &'a [u32]) -> View<'a> {
+    let dtype = match v.dtype {
+        DType::F16 => DType::F32,
+        other => other,
+    };
+    View {
+        dtype,
+        row: v.row,
+        words,
     }
 }
 
@@ -78,9 +100,11 @@ fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     if m * n == 0 {
         return;
     }
+    let (words_a, words_b) = (readied(&reads[0]), readied(&reads[1]));
+    let (view_a, view_b) = (view(&reads[0], &words_a), view(&reads[1], &words_b));
     let of = |z: usize| {
-        let a = operand(&reads[0], z * rows_a..(z + 1) * rows_a);
-        (a, operand(&reads[1], z * rows_b..(z + 1) * rows_b))
+        let a = operand(&view_a, z * rows_a..(z + 1) * rows_a);
+        (a, operand(&view_b, z * rows_b..(z + 1) * rows_b))
     };
     if let Some(bound) = Bound::new(p, true, reads) {
         let out = &mut writes[0];

@@ -14,12 +14,16 @@ pub mod gemm;
 pub mod histogram;
 pub mod lanes;
 pub mod math;
+pub mod multiply_add;
 pub mod optim;
+pub mod optim_low;
 pub mod packed;
 pub mod pointwise;
 pub mod reduce;
 pub mod rng;
 pub mod rows;
+pub mod scaling;
+pub mod scratch;
 pub mod simd;
 
 use crate::dtype::DType;
@@ -265,7 +269,13 @@ pub static ALL: &[&KernelDef] = &[
     &gather::ROW_ORDER,
     &gather::GATHER_GRAD,
     &optim::ADAMW,
+    &optim_low::ADAMW_SCALARS,
+    &optim_low::ADAMW_STOCHASTIC,
+    &optim_low::ADAMW_COMPENSATED,
+    &scaling::STEP_SCALARS,
+    &scaling::LOSS_SCALE,
     &digest::DIGEST,
     &histogram::HISTOGRAM,
     &rng::RANDOM_BITS,
+    &multiply_add::MULTIPLY_ADD,
 ];

@@ -36,7 +36,7 @@ const BLOCK: usize = 512;
 pub const HYPER: usize = 8;
 
 crate::multiversion! {
-    fn run(h: &[f32], scale: f32, g: &[f32], w: &mut [f32], m: &mut [f32], v: &mut [f32]) {
+    pub fn run(h: &[f32], scale: f32, g: &[f32], w: &mut [f32], m: &mut [f32], v: &mut [f32]) {
         for (((w, m), v), &g) in w.iter_mut().zip(m.iter_mut()).zip(v.iter_mut()).zip(g) {
             let g = ftz(ftz(g) * scale);
             let m1 = ftz(ftz(h[3] * ftz(*m)) + ftz(h[4] * g));

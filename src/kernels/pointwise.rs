@@ -7,6 +7,7 @@
 use super::lanes::{max2, min2};
 use super::math;
 use super::packed::{pack, pitch};
+use super::scratch::Scratch;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use crate::dtype::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use rayon::prelude::*;
@@ -208,7 +209,7 @@ pub fn store(dtype: DType, row: usize, out: &mut [u32], compute: impl FnOnce(&mu
         return compute(bytemuck::cast_slice_mut(out));
     }
     let pitch = row.div_ceil(2);
-    let mut wide = vec![0f32; out.len() / pitch * row];
+    let mut wide = Scratch::zeros(out.len() / pitch * row);
     compute(&mut wide);
     for (words, wide) in out.chunks_mut(pitch).zip(wide.chunks(row)) {
         pack(dtype, wide, words);
@@ -249,7 +250,7 @@ impl<'a> Bound<'a> {
     pub fn evaluator(&'a self) -> Evaluator<'a> {
         let expr = self.expr;
         let registers = expr.inputs as usize + expr.consts.len() + expr.code.len();
-        let mut regs = vec![0f32; registers * CHUNK];
+        let mut regs = Scratch::zeros(registers * CHUNK);
         for (k, &c) in expr.consts.iter().enumerate() {
             let at = (expr.inputs as usize + k) * CHUNK;
             regs[at..at + CHUNK].fill(f32::from_bits(c));
@@ -261,7 +262,7 @@ impl<'a> Bound<'a> {
 /// A bound expression with its registers.
 pub struct Evaluator<'a> {
     bound: &'a Bound<'a>,
-    regs: Vec<f32>,
+    regs: Scratch,
 }
 
 impl Evaluator<'_> {
@@ -316,8 +317,9 @@ fn round(dtype: DType, x: &mut [f32]) {
             *x = bf16_to_f32(f32_to_bf16(*x));
         }
     } else if dtype == DType::F16 {
+        // What underflows is +0, as it is when it is stored and loaded again.
         for x in x {
-            *x = f16_to_f32(f32_to_f16(*x));
+            *x = math::ftz(f16_to_f32(f32_to_f16(*x)));
         }
     }
 }

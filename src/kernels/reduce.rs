@@ -4,6 +4,7 @@ use super::lanes::{Lanes, max, max2, sum, tree};
 use super::math::{FLOOR_SUM, floor_to, ftz};
 use super::order::LANES;
 use super::pointwise::Bound;
+use super::scratch::Scratch;
 use super::{Host, KernelDef, Params, View, ViewMut, read, write};
 use rayon::prelude::*;
 
@@ -29,8 +30,10 @@ pub fn params(outer: usize, n: usize, inner: usize, chunk: usize, max: bool) -> 
 const COLUMNS: usize = 16;
 /// Elements of a task of whole rows, about.
 const ROW_TASK: usize = 8192;
-/// Least columns of a task where the elements come from a hosted expression.
-const HOSTED_COLUMNS: usize = 64;
+/// Parts into which the lanes of a hosted expression's columns are cut for the threads.
+const HOSTED_PARTS: usize = 4;
+/// Elements below which they are not.
+const HOSTED_TASK: usize = 8192;
 
 fn reduce(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
     let (n, inner, chunk, is_max) = (p.at(1), p.at(2), p.at(3), p.spec("OP") == 1);
@@ -56,19 +59,11 @@ fn reduce(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
                 });
             }
             (Some(bound), 1) => {
-                let mut x = vec![0.0; part.len()];
+                let mut x = Scratch::zeros(part.len());
                 bound.evaluator().fill(part.start, &mut x);
                 contiguous(&x, last - first, is_max, row);
             }
-            (Some(bound), _) => {
-                let width = inner.div_ceil(rayon::current_num_threads());
-                let width = width.next_multiple_of(COLUMNS).max(HOSTED_COLUMNS);
-                let blocks = row.par_chunks_mut(width).enumerate();
-                blocks.for_each(|(b, out)| {
-                    let at = part.start + b * width;
-                    hosted_columns(bound, at, inner, last - first, is_max, out);
-                });
-            }
+            (Some(bound), _) => hosted_columns(bound, part.start, last - first, is_max, row),
         }
     });
 }
@@ -81,7 +76,7 @@ fn whole_rows(bound: Option<&Bound>, reads: &[View], n: usize, is_max: bool, out
         match bound {
             None => contiguous(&reads[0].f32()[first..first + len], n, is_max, out),
             Some(bound) => {
-                let mut x = vec![0.0; len];
+                let mut x = Scratch::zeros(len);
                 bound.evaluator().fill(first, &mut x);
                 contiguous(&x, n, is_max, out);
             }
@@ -89,31 +84,33 @@ fn whole_rows(bound: Option<&Bound>, reads: &[View], n: usize, is_max: bool, out
     });
 }
 
-/// Columns of an expression's values, `n` rows `pitch` apart from element `at` on: a few rows are
-/// evaluated, then folded, and so on.
-fn hosted_columns(bound: &Bound, at: usize, pitch: usize, n: usize, is_max: bool, out: &mut [f32]) {
-    let width = out.len();
-    let mut run = bound.evaluator();
-    let mut acc: Vec<Acc> = (0..width.div_ceil(COLUMNS))
-        .map(|_| start(is_max))
-        .collect();
-    let mut x = vec![0.0; LANES * width];
-    for first in (0..n).step_by(LANES) {
-        let rows = LANES.min(n - first);
-        let x = &mut x[..rows * width];
-        if width == pitch {
-            run.fill(at + first * pitch, x);
-        } else {
-            for (r, x) in x.chunks_exact_mut(width).enumerate() {
-                run.fill(at + (first + r) * pitch, x);
-            }
+/// Columns of an expression's values, `n` rows of `out`'s width from element `at` on. A task has some of
+/// the lanes, which are rows that follow each other: these are evaluated, then folded, and so on.
+fn hosted_columns(bound: &Bound, at: usize, n: usize, is_max: bool, out: &mut [f32]) {
+    let inner = out.len();
+    let lanes = if n * inner < HOSTED_TASK {
+        LANES
+    } else {
+        LANES / HOSTED_PARTS
+    };
+    let mut acc = Scratch::zeros(LANES * inner);
+    let tasks = acc.par_chunks_mut(lanes * inner).enumerate();
+    tasks.for_each(|(t, acc)| {
+        acc.fill(if is_max { f32::NEG_INFINITY } else { 0.0 });
+        let mut run = bound.evaluator();
+        let mut x = Scratch::zeros(acc.len());
+        for first in (t * lanes..n).step_by(LANES) {
+            let x = &mut x[..lanes.min(n - first) * inner];
+            run.fill(at + first * inner, x);
+            rows(x, is_max, acc);
         }
-        for (b, acc) in acc.iter_mut().enumerate() {
-            columns(x, width, b * COLUMNS, is_max, &mut acc[..]);
+    });
+    for (b, out) in out.chunks_mut(COLUMNS).enumerate() {
+        let mut part = start(is_max);
+        for (part, acc) in part.iter_mut().zip(acc.chunks_exact(inner)) {
+            part[..out.len()].copy_from_slice(&acc[b * COLUMNS..][..out.len()]);
         }
-    }
-    for (acc, out) in acc.iter().zip(out.chunks_mut(COLUMNS)) {
-        combine(&acc[..], is_max, out);
+        combine(&part[..], is_max, out);
     }
 }
 
@@ -148,6 +145,19 @@ crate::multiversion! {
                 for (a, &v) in acc.iter_mut().zip(row) {
                     *a += floor_to(v, FLOOR_SUM);
                 }
+            }
+        }
+    }
+
+    /// Folds rows into lanes of the same width, from the first on.
+    fn rows(x: &[f32], is_max: bool, acc: &mut [f32]) {
+        if is_max {
+            for (a, &v) in acc.iter_mut().zip(x) {
+                *a = max2(*a, ftz(v));
+            }
+        } else {
+            for (a, &v) in acc.iter_mut().zip(x) {
+                *a += floor_to(v, FLOOR_SUM);
             }
         }
     }

@@ -25,6 +25,16 @@ impl Isa {
     /// All instruction sets, slowest first.
     pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
 
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Neon => "neon",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
     /// Whether this machine can run it (the answer of the detection macro is cached by `std`).
     pub fn available(self) -> bool {
         match self {

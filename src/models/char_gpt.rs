@@ -3,12 +3,12 @@
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, Program, Tx, Type};
 use crate::kernels::histogram::BINS;
-use crate::kernels::optim::HYPER;
 use crate::kernels::rng::Stream;
 use crate::ops::digest::blocks as digest_blocks;
+use crate::ops::optim::Store;
 use crate::ops::{AdamPart, Op};
-use crate::passes::autocast::{Policy, autocast};
-use crate::passes::grad::grad;
+use crate::passes::autocast::{Policy, Rounding, autocast};
+use crate::passes::scaling::{ScaledGrads, ScaledLoss, Scaling};
 use std::collections::HashMap;
 
 /// Epsilon of the norms, PyTorch's default.
@@ -44,6 +44,11 @@ pub struct TrainOptions {
     pub digest: bool,
     /// Precision.
     pub policy: Policy,
+    /// Loss scaling, of a policy that is `scaled`.
+    pub scaling: Option<Scaling>,
+    /// Micro-batches a step, each of `batch` sequences. With more than one, [`CharGpt::micro_program`]
+    /// runs for each of them, then the training program for all.
+    pub accumulate: usize,
 }
 
 /// The state that holds the digests' sums: of all weights and moments, block after block.
@@ -80,9 +85,18 @@ impl Weight {
         format!("{}.v", self.name)
     }
 
-    /// Names of its states: the weight and both moments.
-    pub fn states(&self) -> [String; 3] {
-        [self.name.clone(), self.m(), self.v()]
+    /// Name of its compensation's state, of a policy that has one.
+    pub fn c(&self) -> String {
+        format!("{}.c", self.name)
+    }
+
+    /// Names of its states under a policy: the weight, both moments, the compensation.
+    pub fn states(&self, policy: &Policy) -> Vec<String> {
+        let mut out = vec![self.name.clone(), self.m(), self.v()];
+        if policy.rounding == Rounding::Compensated {
+            out.push(self.c());
+        }
+        out
     }
 
     /// Length of its last dimension.
@@ -164,11 +178,13 @@ impl CharGpt {
 
     /// (idx[b*t], target[b*t]) -> logits [b*t, v] and mean loss, a scalar. Shapes on the right are of the
     /// value on the left.
+    /// The mean is over the tokens of `parts` such batches.
     fn forward<'g>(
         &self,
         g: &'g Graph,
         w: &HashMap<String, Tx<'g>>,
         batch: usize,
+        parts: usize,
     ) -> (Tx<'g>, Tx<'g>) {
         let (b, t, c) = (batch, self.block, self.n_embd);
         let n = b * t;
@@ -193,7 +209,7 @@ impl CharGpt {
         let logits = g.scope("head", || x.matmul(w["tok.weight"], false, true)); // [n,v]
         let loss = g.scope("loss", || {
             let rows = logits.op(Op::Xent, &[target]); // [n]
-            rows.sum_all() * rows.constant(1.0 / n as f32)
+            rows.sum_all() * rows.constant(1.0 / (n * parts) as f32)
         });
         (logits, loss)
     }
@@ -219,7 +235,7 @@ impl CharGpt {
         g.scope("fc_proj", || x + (by.product)(h, weight("fc_proj"))) // [n,c]
     }
 
-    /// The program of a training step. Inputs `idx`, `target`, `hyper`; outputs `loss`, `grad_norm` and,
+    /// The program of a training step. Inputs `idx`, `target` (where it is not accumulated), `hyper`; outputs `loss`, `grad_norm` and,
     /// on request, every gradient as `grad.<weight>`; updates weights and moments.
     ///
     /// # Errors
@@ -230,28 +246,56 @@ impl CharGpt {
             let g = &graph;
             let w = self.declare(g, &o.policy);
             let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
-            let (_, loss) = self.forward(g, &w, o.batch);
-            let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
-            let grads = grad(g, loss, &weights)?;
-            let (norm, scale) = g.scope("clip", || clipping(g, &grads, o.clip));
-            let mut outputs = vec![
-                ("loss".to_string(), loss.id),
-                ("grad_norm".to_string(), norm.id),
-            ];
+            let scaled = match o.accumulate {
+                0 | 1 => self.scaled_grads(g, &w, o)?,
+                _ => {
+                    let names = self.weights();
+                    let types = names.iter().zip(&weights);
+                    let types: Vec<_> = types.map(|(x, w)| (x.name.as_str(), w.ty())).collect();
+                    ScaledGrads::accumulated(g, &types, o.scaling)
+                }
+            };
+            let loss = scaled.loss();
+            let clipped = scaled.unscale(g).clip(g, o.clip);
             let edges = o
                 .histogram
                 .then(|| g.input("edges", Type::f32(&[BINS + 1])));
-            let hyper = g.input("hyper", Type::f32(&[HYPER]));
-            let (mut updates, mut updated) = (Vec::new(), Vec::new());
-            for (weight, (&w, &grad)) in self.weights().iter().zip(weights.iter().zip(&grads)) {
-                let moment =
-                    |name: String| g.state(&name, Type::new(&weight.dims, o.policy.storage));
-                let (m, v) = (moment(weight.m()), moment(weight.v()));
-                for (part, state) in [(AdamPart::W, w), (AdamPart::M, m), (AdamPart::V, v)] {
+            let ready = clipped.step_or_skip(g, o.policy.rounding);
+            let mut outputs = vec![
+                ("loss".to_string(), loss.id),
+                ("grad_norm".to_string(), ready.norm.id),
+            ];
+            if o.scaling.is_some() && o.clip != 0.0 {
+                outputs.push(("clip_factor".into(), ready.factor.id));
+            }
+            let (mut updates, mut updated) = (ready.updates.clone(), Vec::new());
+            let each = self
+                .weights()
+                .into_iter()
+                .zip(weights.iter().zip(&ready.grads));
+            for (tensor, (weight, (&w, &grad))) in each.enumerate() {
+                let ty = Type::new(&weight.dims, o.policy.storage);
+                let others = weight.states(&o.policy).split_off(1);
+                let mut states = vec![w];
+                states.extend(others.iter().map(|name| g.state(name, ty)));
+                let tail = match ready.scalars {
+                    Some(scalars) => vec![grad, scalars],
+                    None => vec![grad, ready.hyper, ready.factor, ready.norm],
+                };
+                let operands: Vec<Tx> = states[1..].iter().copied().chain(tail).collect();
+                let parts = [AdamPart::W, AdamPart::M, AdamPart::V, AdamPart::C];
+                for (part, state) in parts.into_iter().zip(&states) {
                     let Op::State(index) = state.node().op else {
                         unreachable!("declared as a state")
                     };
-                    let new = w.op(Op::AdamW(part), &[m, v, grad, hyper, scale, norm]);
+                    let op = match o.policy.rounding {
+                        Rounding::Nearest => Op::AdamW(part),
+                        Rounding::Stochastic => {
+                            Op::AdamWLow(Store::Stochastic(tensor as u32), part)
+                        }
+                        Rounding::Compensated => Op::AdamWLow(Store::Compensated, part),
+                    };
+                    let new = w.op(op, &operands);
                     updates.push((index, new.id));
                     updated.push(new);
                 }
@@ -275,6 +319,38 @@ impl CharGpt {
         })
     }
 
+    /// Loss and gradients of a batch, or of one micro-batch.
+    fn scaled_grads<'g>(
+        &self,
+        g: &'g Graph,
+        w: &HashMap<String, Tx<'g>>,
+        o: &TrainOptions,
+    ) -> Result<ScaledGrads<'g>, String> {
+        let weights: Vec<Tx> = self.weights().iter().map(|x| w[&x.name]).collect();
+        let (_, loss) = self.forward(g, w, o.batch, o.accumulate.max(1));
+        let loss = g.tx(autocast(g, &o.policy, &[loss.id])[0]);
+        ScaledLoss::new(g, loss, o.scaling).backward(g, &weights)
+    }
+
+    /// The program of one micro-batch of a step with several: inputs `idx`, `target`, `goes_on` (0 for the
+    /// first one, else 1); adds its part of the loss and of the gradients to states, in f32.
+    ///
+    /// # Errors
+    /// An operation that cannot be differentiated.
+    pub fn micro_program(&self, o: &TrainOptions) -> Result<Program, String> {
+        let graph = Graph::new();
+        let updates = {
+            let w = self.declare(&graph, &o.policy);
+            let names: Vec<String> = self.weights().into_iter().map(|x| x.name).collect();
+            self.scaled_grads(&graph, &w, o)?.accumulate(&graph, &names)
+        };
+        Ok(Program {
+            graph,
+            outputs: vec![],
+            updates,
+        })
+    }
+
     /// The program of an evaluation: inputs `idx`, `target`; output `loss`.
     pub fn eval_program(&self, batch: usize, policy: &Policy) -> Program {
         let mut p = self.compare_program(batch, policy);
@@ -287,7 +363,7 @@ impl CharGpt {
         let graph = Graph::new();
         let outputs = {
             let w = self.declare(&graph, policy);
-            let (logits, loss) = self.forward(&graph, &w, batch);
+            let (logits, loss) = self.forward(&graph, &w, batch, 1);
             let ids = autocast(&graph, policy, &[loss.id, logits.id]);
             let logits = graph.tx(ids[1]).f32().id;
             vec![("loss".into(), ids[0]), ("logits".into(), logits)]
@@ -306,7 +382,8 @@ impl CharGpt {
             let mut tensors = Vec::new();
             for w in self.weights() {
                 let ty = Type::new(&w.dims, policy.storage);
-                tensors.extend(w.states().map(|name| graph.state(&name, ty)));
+                let names = w.states(policy);
+                tensors.extend(names.iter().map(|name| graph.state(name, ty)));
             }
             digest(&graph, &tensors)
         };
@@ -332,23 +409,4 @@ fn digest(g: &Graph, tensors: &[Tx]) -> (u32, NodeId) {
 
 pub(super) fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {
     g.scope(name, || x.op(Op::LayerNorm(EPS.to_bits()), &[gain]))
-}
-
-/// The norm of all gradients together, and the factor that clips it to `clip` (0: none), PyTorch's
-/// `clip_grad_norm_`.
-fn clipping<'g>(g: &'g Graph, grads: &[Tx<'g>], clip: f32) -> (Tx<'g>, Tx<'g>) {
-    let squares = grads.iter().map(|d| d.f32()).map(|d| (d * d).sum_all());
-    let norm = squares
-        .reduce(|a, b| a + b)
-        .expect("a model has weights")
-        .sqrt()
-        .reshape(&[1]);
-    let one = g.constant(1.0, DType::F32).broadcast(norm.shape());
-    if clip == 0.0 {
-        return (norm, one);
-    }
-    (
-        norm,
-        (norm.constant(clip) / (norm + norm.constant(1e-6))).minimum(one),
-    )
 }

@@ -9,13 +9,14 @@ use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
 use crate::passes::compile;
 use crate::plan::Plan;
 use crate::train::run::Data;
-use crate::train::schedule::{hyper, lr_at};
+use crate::train::scaler;
+use crate::train::schedule::{hyper_words, lr_at};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Inputs of the training program.
-pub type Inputs = [(&'static str, Vec<u32>); 3];
+/// Inputs of one program.
+pub type Inputs = Vec<(&'static str, Vec<u32>)>;
 
 /// The steps of one scheme's run.
 pub struct Course<'a> {
@@ -25,8 +26,12 @@ pub struct Course<'a> {
     /// The scheme.
     pub scheme: Scheme,
     model: CharGpt,
+    /// States that the first step finds besides weights and moments.
+    start: Vec<(String, Vec<u32>)>,
     /// The training program, digests included.
     pub plan: Arc<Plan>,
+    /// The program of a micro-batch, where a step has several.
+    micro: Option<Arc<Plan>>,
     batches: Batches,
     /// Offsets of the batches drawn so far.
     drawn: Vec<Vec<u32>>,
@@ -51,36 +56,78 @@ impl<'a> Course<'a> {
             histogram: false,
             digest: true,
             policy: scheme.policy(),
+            accumulate: settings.accumulate,
+            scaling: scaler::scaling(settings, &scheme.policy())?,
         };
         let program = model.train_program(&options).map_err(Error::Internal)?;
         let plan = compile("train", program).map_err(Error::Internal)?;
+        let micro = match settings.accumulate {
+            1 => None,
+            _ => {
+                let program = model.micro_program(&options).map_err(Error::Internal)?;
+                let plan = compile("micro", program).map_err(Error::Internal)?;
+                Some(Arc::new(plan))
+            }
+        };
         Ok(Course {
             settings,
             data,
             weights,
             scheme,
             model,
+            start: scaler::start(settings, &scheme.policy())?,
             plan: Arc::new(plan),
+            micro,
             batches: data.batches(settings),
             drawn: vec![],
         })
     }
 
+    /// Offsets of the batches of a step, one after the other.
     fn offsets(&mut self, step: usize) -> &[u32] {
         while self.drawn.len() < step {
-            self.drawn.push(self.batches.next_offsets());
+            let n = self.settings.accumulate;
+            let batches = (0..n).flat_map(|_| self.batches.next_offsets());
+            self.drawn.push(batches.collect());
         }
         &self.drawn[step - 1]
     }
 
-    /// What the training program reads at a step, from 1.
-    pub fn inputs(&mut self, step: usize) -> Inputs {
+    /// The plan that step `n` of all plans of a training step belongs to, and its number there.
+    pub fn locate(&self, n: usize) -> (Arc<Plan>, usize) {
+        if let Some(micro) = &self.micro {
+            let (parts, each) = (self.settings.accumulate, micro.steps.len());
+            return match n < parts * each {
+                true => (micro.clone(), n % each),
+                false => (self.plan.clone(), n - parts * each),
+            };
+        }
+        (self.plan.clone(), n)
+    }
+
+    /// What the programs of a step, from 1, read: those of its micro-batches, where it has several, then
+    /// the training program.
+    pub fn inputs(&mut self, step: usize) -> Vec<Inputs> {
         let (block, s) = (self.settings.block, self.settings);
-        let data = self.data;
-        let (idx, target) = gather(&data.text.train, self.offsets(step), block);
-        let scalars = hyper(s, lr_at(s, step - 1), step as u64);
-        let hyper = scalars.iter().map(|x| x.to_bits()).collect();
-        [("idx", idx), ("target", target), ("hyper", hyper)]
+        let (text, micro) = (&self.data.text.train, self.micro.is_some());
+        let mut out = Vec::new();
+        let offsets = self.offsets(step).to_vec();
+        for (i, part) in offsets.chunks(offsets.len() / s.accumulate).enumerate() {
+            let (idx, target) = gather(text, part, block);
+            let mut inputs = vec![("idx", idx), ("target", target)];
+            if micro {
+                let goes_on = if i == 0 { 0f32 } else { 1.0 };
+                inputs.push(("goes_on", vec![goes_on.to_bits()]));
+            }
+            out.push(inputs);
+        }
+        let (lr, policy) = (lr_at(s, step - 1), self.scheme.policy());
+        let hyper = ("hyper", hyper_words(s, &policy, lr, step as u64));
+        match out.last_mut().filter(|_| !micro) {
+            Some(last) => last.push(hyper),
+            None => out.push(vec![hyper]),
+        }
+        out
     }
 
     /// SHA-256 of the places of the first `steps` batches in the text.
@@ -97,17 +144,18 @@ impl<'a> Course<'a> {
     /// Names of the states that digests cover, in their order.
     pub fn tensors(&self) -> Vec<String> {
         let weights = self.model.weights();
-        weights.iter().flat_map(|w| w.states()).collect()
+        let policy = self.scheme.policy();
+        weights.iter().flat_map(|w| w.states(&policy)).collect()
     }
 
     /// The words of each tensor's digest in the digest state.
     fn ranges(&self) -> Vec<Range<usize>> {
-        let dtype = self.scheme.policy().storage;
+        let policy = self.scheme.policy();
         let mut at = 0;
         let weights = self.model.weights();
         let each = weights.iter().flat_map(|w| {
-            let words = crate::shape::Shape::new(&w.dims).words(dtype);
-            [2 * words.div_ceil(BLOCK); 3]
+            let words = crate::shape::Shape::new(&w.dims).words(policy.storage);
+            vec![2 * words.div_ceil(BLOCK); w.states(&policy).len()]
         });
         each.map(|n| {
             at += n;
@@ -154,6 +202,7 @@ impl Snapshot {
 pub struct Runner {
     exec: Box<dyn Executor>,
     program: ProgramId,
+    micro: Option<ProgramId>,
     /// Steps taken.
     pub at: usize,
     /// Loss of the last step.
@@ -167,26 +216,57 @@ impl Runner {
     /// The device cannot hold it.
     pub fn start(mut exec: Box<dyn Executor>, course: &Course) -> Result<Runner, Error> {
         let program = exec.load(course.plan.clone())?;
-        let storage = course.scheme.policy().storage;
+        let micro = match &course.micro {
+            Some(plan) => Some(exec.load(plan.clone())?),
+            None => None,
+        };
+        let policy = course.scheme.policy();
+        for (name, words) in &course.start {
+            exec.write_state(name, words)?;
+        }
         for (w, (name, data)) in course.model.weights().iter().zip(course.weights) {
             assert_eq!(w.name, *name, "weights come in the model's order");
-            let words = storage.pack(w.row(), data);
-            exec.write_state(name, &words)?;
+            let words = policy.storage.pack(w.row(), data);
             let zeros = vec![0; words.len()];
-            exec.write_state(&w.m(), &zeros)?;
-            exec.write_state(&w.v(), &zeros)?;
+            for state in w.states(&policy).iter().skip(1) {
+                exec.write_state(state, &zeros)?;
+            }
+            exec.write_state(name, &words)?;
         }
         Ok(Runner {
             exec,
             program,
+            micro,
             at: 0,
             loss: f32::NAN,
         })
     }
 
-    fn feed(&mut self, course: &mut Course) -> Result<(), ExecError> {
-        for (name, words) in course.inputs(self.at + 1) {
-            self.exec.write_input(self.program, name, &words)?;
+    /// Feeds and runs the micro-batches of the next step, then feeds the training program.
+    fn feed(&mut self, course: &mut Course, watch: Option<&mut Watch>) -> Result<(), ExecError> {
+        let mut watch = watch;
+        let mut inputs = course.inputs(self.at + 1);
+        let last = inputs.pop().unwrap_or_default();
+        let mut taken = 0;
+        let program = self.micro.unwrap_or(self.program);
+        for part in inputs {
+            self.write(program, part)?;
+            let Some(watch) = watch.as_deref_mut() else {
+                self.exec.run(program)?;
+                continue;
+            };
+            let first = taken;
+            self.exec.trace(program, &mut |n, step, wrote| {
+                taken = first + n + 1;
+                watch(first + n, step, wrote)
+            })?;
+        }
+        self.write(self.program, last)
+    }
+
+    fn write(&mut self, program: ProgramId, inputs: Inputs) -> Result<(), ExecError> {
+        for (name, words) in inputs {
+            self.exec.write_input(program, name, &words)?;
         }
         Ok(())
     }
@@ -196,7 +276,7 @@ impl Runner {
     /// # Errors
     /// The device failed, or the loss is no number.
     pub fn step(&mut self, course: &mut Course) -> Result<(), Error> {
-        self.feed(course)?;
+        self.feed(course, None)?;
         self.exec.run(self.program)?;
         self.at += 1;
         let words = self.exec.read_output(self.program, "loss")?;
@@ -217,8 +297,14 @@ impl Runner {
     /// # Errors
     /// The device failed.
     pub fn trace(&mut self, course: &mut Course, watch: &mut Watch) -> Result<(), Error> {
-        self.feed(course)?;
-        self.exec.trace(self.program, watch)?;
+        self.feed(course, Some(watch))?;
+        let before = course
+            .micro
+            .as_ref()
+            .map_or(0, |m| m.steps.len() * course.settings.accumulate);
+        self.exec.trace(self.program, &mut |n, step, wrote| {
+            watch(before + n, step, wrote)
+        })?;
         self.at += 1;
         Ok(())
     }
@@ -241,7 +327,8 @@ impl Runner {
     /// The device failed.
     pub fn snapshot(&mut self, course: &Course) -> Result<Snapshot, Error> {
         let mut states = Vec::new();
-        for name in course.tensors() {
+        let others = course.start.iter().map(|s| s.0.clone());
+        for name in course.tensors().into_iter().chain(others) {
             let words = self.exec.read_state(&name)?;
             states.push((name, words));
         }

@@ -193,7 +193,7 @@ fn within(
         return Ok(None);
     };
     let (left, right) = (writes(course, a, from, n)?, writes(course, b, from, n)?);
-    let plan = course.plan.clone();
+    let (plan, n) = course.locate(n);
     let differing = left.iter().zip(&right);
     let found = differing.filter_map(|((buf, x), (_, y))| element(&plan, n, *buf, x, y));
     Ok(found.into_iter().next().map(|e| Element {

@@ -1,6 +1,7 @@
 //! Causal self-attention over packed q, k, v, and its fused gradient.
 
 use super::{Case, Fill, Numeric, Op, OpDef, Vjp, arity, need};
+use crate::dtype::DType;
 use crate::graph::eval::Tensor;
 use crate::graph::{NodeId, Type};
 use crate::kernels::attention as kernels;
@@ -69,6 +70,8 @@ pub static ATTENTION: OpDef = OpDef {
         let mut out = vec![case(1, 1, 1, 1), case(2, 5, 2, 3), case(1, 37, 1, 4)];
         out.push(case(2, 67, 3, 5).narrow(&[0]));
         out.push(case(1, 33, 2, 16).narrow(&[0]));
+        out.push(case(2, 67, 3, 5).narrow_to(DType::F16, &[0]));
+        out.push(case(1, 33, 2, 16).narrow_to(DType::F16, &[0]));
         for t in [255, 256, 257] {
             out.push(case(1, t, 2, 8).tol(1e-5).not_differentiable());
         }
@@ -207,6 +210,8 @@ pub static ATTENTION_GRAD: OpDef = OpDef {
             case(1, 257, 1, 8).tol(1e-5),
             case(2, 67, 3, 5).narrow(&[0, 3]),
             case(1, 33, 2, 16).narrow(&[0, 3]),
+            case(2, 67, 3, 5).narrow_to(DType::F16, &[0, 3]),
+            case(1, 33, 2, 16).narrow_to(DType::F16, &[0, 3]),
         ]
     },
 };

@@ -108,6 +108,8 @@ pub static ATTENTION_CACHED: OpDef = OpDef {
             case(32, 64, 2, 16),
             case(33, 96, 3, 5).narrow(&[0, 1]),
             case(1, 70, 2, 16).narrow(&[0, 1]),
+            case(33, 96, 3, 5).narrow_to(DType::F16, &[0, 1]),
+            case(1, 70, 2, 16).narrow_to(DType::F16, &[0, 1]),
         ]
     },
 };

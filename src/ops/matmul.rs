@@ -1,6 +1,7 @@
 //! Matrix product, batched over leading axes.
 
 use super::{Case, Fill, Numeric, Op, OpDef, Vjp, arity, need};
+use crate::dtype::DType;
 use crate::graph::eval::Tensor;
 use crate::graph::{NodeId, Type};
 use crate::kernels::Params;
@@ -61,13 +62,15 @@ pub static MATMUL: OpDef = OpDef {
                 .not_differentiable(),
         );
         for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 13, 31), (4, 6, 1030)] {
-            let both = |ta, tb, a: [usize; 2], b: [usize; 2]| {
-                Case::new(mm(ta, tb), &[&a, &b]).narrow(&[0, 1])
-            };
-            out.push(both(false, false, [m, k], [k, n]));
-            out.push(both(true, false, [k, m], [k, n]));
-            out.push(both(false, true, [m, k], [n, k]));
-            out.push(both(true, true, [k, m], [n, k]));
+            for dtype in [DType::Bf16, DType::F16] {
+                let both = |ta, tb, a: [usize; 2], b: [usize; 2]| {
+                    Case::new(mm(ta, tb), &[&a, &b]).narrow_to(dtype, &[0, 1])
+                };
+                out.push(both(false, false, [m, k], [k, n]));
+                out.push(both(true, false, [k, m], [k, n]));
+                out.push(both(false, true, [m, k], [n, k]));
+                out.push(both(true, true, [k, m], [n, k]));
+            }
         }
         let tiny = Fill::Normal(1e-16); // below the operand floor: products count as 0
         out.push(
@@ -115,6 +118,8 @@ pub static LINEAR: OpDef = OpDef {
             case(1, 131, 70).narrow(&[0, 1]),
             case(1, 1030, 520).narrow(&[0, 1]),
             case(3, 6, 1030).narrow(&[0, 1]),
+            case(1, 131, 70).narrow_to(DType::F16, &[0, 1]),
+            case(3, 6, 1030).narrow_to(DType::F16, &[0, 1]),
         ];
         cases.into_iter().map(Case::not_differentiable).collect()
     },

@@ -17,6 +17,7 @@ pub mod norm;
 pub mod optim;
 pub mod pointwise;
 pub mod reduce;
+pub mod scaling;
 pub mod softmax;
 
 use crate::dtype::DType;
@@ -44,6 +45,8 @@ pub enum AdamPart {
     M,
     /// The second moment.
     V,
+    /// What rounding took from the weight, of an update that keeps it.
+    C,
 }
 
 /// A graph operation. Attributes that are numbers are held as bits, so that equality is exact.
@@ -110,6 +113,21 @@ pub enum Op {
     PutRows,
     /// (w, m, v, g, hyper[8], scale[1], norm[1]) -> one of AdamW's results.
     AdamW(AdamPart),
+    /// (w, m, v, [c,] g, scalars) -> one of the results of AdamW on bf16 weights.
+    AdamWLow(optim::Store, AdamPart),
+    /// (hyper[n], scale[1], norm[1]) -> the scalars of [`Op::AdamWLow`], [n + 2].
+    AdamWScalars,
+    /// (norm[1], loss[1], counts[4], hyper[8], table[n, 2]) -> one of what AdamW reads under loss scaling.
+    StepScalars(scaling::ScalarPart),
+    /// (norm[1], scale[1], counts[4]) -> part of the loss scaler's new state.
+    LossScale {
+        /// Which part.
+        part: scaling::ScalerPart,
+        /// Good steps before the scale doubles.
+        interval: u32,
+        /// The largest scale, as bits.
+        cap: u32,
+    },
     /// (sums, x...) -> digests of tensors, with ids from 0 on.
     Digest,
     /// (x, edges) -> counts of magnitudes by range.
@@ -193,6 +211,10 @@ pub fn def(op: &Op) -> &'static OpDef {
         Op::AttentionCached(_) => &cache::ATTENTION_CACHED,
         Op::PutRows => &cache::PUT_ROWS,
         Op::AdamW(_) => &optim::ADAMW,
+        Op::AdamWLow(..) => &optim::ADAMW_LOW,
+        Op::AdamWScalars => &optim::ADAMW_SCALARS_OP,
+        Op::StepScalars(_) => &scaling::STEP_SCALARS,
+        Op::LossScale { .. } => &scaling::LOSS_SCALE,
         Op::Digest => &digest::DIGEST,
         Op::Histogram => &histogram::HISTOGRAM,
     }
@@ -226,6 +248,10 @@ pub fn all() -> Vec<&'static OpDef> {
         &cache::ATTENTION_CACHED,
         &cache::PUT_ROWS,
         &optim::ADAMW,
+        &optim::ADAMW_LOW,
+        &optim::ADAMW_SCALARS_OP,
+        &scaling::STEP_SCALARS,
+        &scaling::LOSS_SCALE,
         &digest::DIGEST,
         &histogram::HISTOGRAM,
     ];
@@ -260,6 +286,16 @@ pub fn attributes(op: &Op) -> String {
             format!(" heads {h}")
         }
         Op::AdamW(part) => format!(" {part:?}"),
+        Op::AdamWLow(store, part) => format!(" {store:?} {part:?}"),
+        Op::StepScalars(part) => format!(" {part:?}"),
+        Op::LossScale {
+            part,
+            interval,
+            cap,
+        } => format!(
+            " {part:?}, grows after {interval}, at most {:?}",
+            f32::from_bits(*cap)
+        ),
         _ => String::new(),
     }
 }
@@ -318,10 +354,13 @@ impl Case {
     }
 
     /// Operands `which` in bf16; one rounding of the result is then allowed for.
-    pub fn narrow(mut self, which: &[usize]) -> Case {
-        which
-            .iter()
-            .for_each(|&i| self.src[i].0.dtype = DType::Bf16);
+    pub fn narrow(self, which: &[usize]) -> Case {
+        self.narrow_to(DType::Bf16, which)
+    }
+
+    /// As [`Case::narrow`], in any narrow type.
+    pub fn narrow_to(mut self, dtype: DType, which: &[usize]) -> Case {
+        which.iter().for_each(|&i| self.src[i].0.dtype = dtype);
         self.tol(1e-2).not_differentiable()
     }
 

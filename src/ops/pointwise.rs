@@ -229,6 +229,15 @@ pub static CAST: OpDef = OpDef {
             to(DType::F32),
             to(DType::Bf16).tol(1e-2).not_differentiable(),
             to(DType::F32).narrow(&[0]),
+            to(DType::F16).tol(1e-3).not_differentiable(),
+            // Subnormals of binary16, and what is lost below them.
+            to(DType::F16)
+                .fill(0, Fill::Normal(3e-7))
+                .tol(0.2)
+                .not_differentiable(),
+            to(DType::F32)
+                .fill(0, Fill::Normal(1e-6))
+                .narrow_to(DType::F16, &[0]),
         ]
     },
 };
@@ -247,7 +256,8 @@ pub fn cases() -> Vec<Case> {
                 } else {
                     case
                 };
-                out.push(case.narrow(&all));
+                out.push(case.clone().narrow(&all));
+                out.push(case.narrow_to(DType::F16, &all));
             }
         }
         for shape in [&[1usize][..], &[257], &[13, 7], &[2, 3, 1, 5]] {

@@ -23,6 +23,21 @@ pub struct Policy {
     pub low: DType,
     /// Whether guarded operations round back to `low` what they computed from narrow operands.
     pub narrow_activations: bool,
+    /// Whether the loss is scaled, see [`super::scaling`].
+    pub scaled: bool,
+    /// How the optimizer stores what it computed.
+    pub rounding: Rounding,
+}
+
+/// How the optimizer stores what it computed in f32.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rounding {
+    /// To nearest, ties to even.
+    Nearest,
+    /// Up with the probability of what is cut off: weights and moments.
+    Stochastic,
+    /// To nearest, what is cut off a weight being kept in a term of its own.
+    Compensated,
 }
 
 /// Full precision.
@@ -31,6 +46,8 @@ pub const FP32: Policy = Policy {
     storage: DType::F32,
     low: DType::F32,
     narrow_activations: false,
+    scaled: false,
+    rounding: Rounding::Nearest,
 };
 /// Masters and optimizer in f32, products in bf16.
 pub const MIXED: Policy = Policy {
@@ -38,6 +55,8 @@ pub const MIXED: Policy = Policy {
     storage: DType::F32,
     low: DType::Bf16,
     narrow_activations: false,
+    scaled: false,
+    rounding: Rounding::Nearest,
 };
 /// Everything stored in bf16; arithmetic inside an operation is still f32.
 pub const BF16: Policy = Policy {
@@ -45,6 +64,30 @@ pub const BF16: Policy = Policy {
     storage: DType::Bf16,
     low: DType::Bf16,
     narrow_activations: true,
+    scaled: false,
+    rounding: Rounding::Nearest,
+};
+
+/// As [`BF16`], with weights and moments rounded stochastically.
+pub const BF16_SR: Policy = Policy {
+    name: "bf16-sr",
+    rounding: Rounding::Stochastic,
+    ..BF16
+};
+/// As [`BF16`], with a compensation term beside each weight.
+pub const BF16_KAHAN: Policy = Policy {
+    name: "bf16-kahan",
+    rounding: Rounding::Compensated,
+    ..BF16
+};
+/// Masters and optimizer in f32, products in f16 under loss scaling.
+pub const FP16: Policy = Policy {
+    name: "fp16",
+    storage: DType::F32,
+    low: DType::F16,
+    narrow_activations: false,
+    scaled: true,
+    rounding: Rounding::Nearest,
 };
 
 /// Rebuilds what `outputs` need under a policy; returns the new outputs.

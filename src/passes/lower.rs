@@ -8,8 +8,8 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, Program, Type};
 use crate::kernels::cache::PUT_ROWS;
 use crate::kernels::pointwise::{Expr, POINTWISE, params};
-use crate::kernels::{KernelDef, Params, copy, optim};
-use crate::ops::{self, AdamPart, Op};
+use crate::kernels::{KernelDef, Params, copy};
+use crate::ops::{self, AdamPart, Op, optim};
 use crate::plan::{Buf, BufId, Class, Plan, Step};
 use std::collections::{HashMap, HashSet};
 
@@ -80,7 +80,7 @@ pub fn lower(name: &str, p: &Program) -> Plan {
 fn in_place(g: &Graph, state: u32, id: NodeId) -> bool {
     let node = g.node(id);
     match node.op {
-        Op::AdamW(_) | Op::Digest => true,
+        Op::AdamW(_) | Op::AdamWLow(..) | Op::Digest => true,
         Op::PutRows => g.node(node.src[0]).op == Op::State(state),
         _ => false,
     }
@@ -122,8 +122,10 @@ impl<'g> Lower<'g> {
             let node = self.g.node(id);
             match node.op {
                 Op::Digest => digests.push(node),
-                Op::AdamW(AdamPart::W) => self.adamw_in_place(p, &node),
-                Op::AdamW(_) => {}
+                Op::AdamW(AdamPart::W) | Op::AdamWLow(_, AdamPart::W) => {
+                    self.adamw_in_place(p, &node)
+                }
+                Op::AdamW(_) | Op::AdamWLow(..) => {}
                 Op::PutRows if in_place(self.g, s, id) => self.put_rows_in_place(&node),
                 _ => {
                     let mut from = self.buf(id);
@@ -149,7 +151,7 @@ impl<'g> Lower<'g> {
         let here = |&id: &NodeId| match self.g.node(id) {
             // The optimizer has left its result in the state's own buffer.
             Node {
-                op: Op::AdamW(part),
+                op: Op::AdamW(part) | Op::AdamWLow(_, part),
                 src,
                 ..
             } => src[part as usize],
@@ -173,29 +175,22 @@ impl<'g> Lower<'g> {
     }
 
     fn adamw_in_place(&mut self, p: &Program, node: &Node) {
-        for (part, &state) in [AdamPart::W, AdamPart::M, AdamPart::V]
-            .iter()
-            .zip(&node.src)
-        {
-            let expected = self.g.add(Op::AdamW(*part), &node.src);
+        let u = optim::update(&node.op, node.ty.shape.elems()).expect("an update");
+        for (part, &state) in u.parts.iter().zip(&node.src) {
+            let expected = self.g.add(part.clone(), &node.src);
             let Op::State(i) = self.g.node(state).op else {
                 panic!("AdamW updates states only")
             };
             assert!(
                 p.updates.contains(&(i, expected)),
-                "AdamW's three results update their own states"
+                "AdamW's results update their own states"
             );
         }
-        let reads: Vec<BufId> = node.src[3..].iter().map(|&s| self.buf(s)).collect();
-        let writes: Vec<BufId> = node.src[..3].iter().map(|&s| self.buf(s)).collect();
+        let (states, others) = node.src.split_at(u.parts.len());
+        let reads: Vec<BufId> = others.iter().map(|&s| self.buf(s)).collect();
+        let writes: Vec<BufId> = states.iter().map(|&s| self.buf(s)).collect();
         let label = self.plan.buf(writes[0]).name.clone();
-        self.step(
-            &optim::ADAMW,
-            Params::new(&[node.ty.shape.elems() as u32]),
-            &reads,
-            &writes,
-            &label,
-        );
+        self.step(u.kernel, u.params, &reads, &writes, &label);
     }
 
     /// A node.

@@ -11,6 +11,7 @@ pub mod fuse;
 pub mod grad;
 pub mod lower;
 pub mod memory;
+pub mod scaling;
 pub mod simplify;
 
 use crate::graph::{Program, check};

@@ -48,6 +48,9 @@ pub struct Moved {
     pub bytes: u64,
 }
 
+/// Kernels that write weights.
+const UPDATES: [&str; 3] = ["adamw", "adamw_stochastic", "adamw_compensated"];
+
 fn size(b: &Buf) -> u64 {
     4 * b.words() as u64
 }
@@ -107,7 +110,7 @@ pub fn step_flops(plan: &Plan, s: &Step) -> u64 {
         "xent" => read(1),
         "xent_grad" => 3 * read(0),
         "gather_grad" => read(0),
-        "adamw" => 15 * out(),
+        name if UPDATES.contains(&name) => 15 * out(),
         _ => 0,
     };
     let expression = s.params.expr.as_ref().map_or(0, |e| {
@@ -154,7 +157,7 @@ fn copies(plan: &Plan) -> HashSet<BufId> {
 
 /// The bytes of a training program by class.
 pub fn held(plan: &Plan) -> Held {
-    let is_update = |s: &&Step| s.kernel.name == "adamw";
+    let is_update = |s: &&Step| UPDATES.contains(&s.kernel.name);
     let updates = || plan.steps.iter().filter(is_update);
     let gradients: HashSet<BufId> = updates().map(|s| s.reads[0]).collect();
     let weights: HashSet<BufId> = updates().map(|s| s.writes[0]).collect();

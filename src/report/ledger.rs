@@ -32,6 +32,28 @@ pub struct CurveRow {
     pub train_ema: f64,
 }
 
+/// A row of `scaler_fp16{tag}.csv`: the first step, every evaluation, every skipped step, and every step
+/// whose loss scale is not that of the row before. Between two rows the scale is that of the earlier one,
+/// and each step applies one update.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ScalerRow {
+    /// Step, from 1.
+    pub step: usize,
+    /// The loss scale that this step used: a change shows in the row of the next step.
+    pub loss_scale: f32,
+    /// Whether the step was skipped, written as 1 or 0: a gradient or the loss was not finite, and
+    /// weights, moments and Adam's counter stayed as they were.
+    pub skipped: bool,
+    /// Updates applied so far, this step included: Adam's counter.
+    pub applied_steps: u64,
+    /// The factor that clipped the gradient to the largest norm, at most 1; empty without clipping and
+    /// on a skipped step.
+    pub clip_factor: Option<f32>,
+    /// On a skipped step the first operation whose result is not finite, as `kernel in place`, found by
+    /// running the step again; else empty.
+    pub first_nonfinite: String,
+}
+
 /// A row of `summary{tag}.csv`.
 #[derive(Clone, Debug)]
 pub struct SummaryRow {
@@ -58,10 +80,12 @@ pub struct SchemeLedger {
     pub steps: Vec<StepRow>,
     /// Every evaluation.
     pub curve: Vec<CurveRow>,
-    /// Every evaluation of the same weights in fp32.
+    /// Every evaluation of the same weights in fp32, of a scheme whose own is another.
     pub curve_fp32: Vec<CurveRow>,
     /// Step and share of swallowed updates, in a mixed run.
     pub swallow: Vec<(usize, f64)>,
+    /// Rows of the loss scaler, in an fp16 run.
+    pub scaler: Vec<ScalerRow>,
     /// Counts of gradient magnitudes at one step of a mixed run: log10 of the range's lower edge, count.
     pub histogram: Vec<(f64, u64)>,
     /// Step and counts of swallowed updates by tensor, in the order of `tensors`.
@@ -99,14 +123,15 @@ impl SchemeLedger {
             curve: Vec::new(),
             curve_fp32: Vec::new(),
             swallow: Vec::new(),
+            scaler: Vec::new(),
             histogram: Vec::new(),
             tensor_swallow: Vec::new(),
             tensors: Vec::new(),
         }
     }
 
-    /// Writes the files that have rows: `curve_*`, `curve_fp32eval_*`, `steps_*`, and of a mixed run
-    /// `swallow{tag}.csv` and, without a tag, `gradhist.csv`.
+    /// Writes the files that have rows: `curve_*`, `curve_fp32eval_*`, `steps_*`, of a mixed run
+    /// `swallow{tag}.csv` and, without a tag, `gradhist.csv`, and of a run with a loss scaler `scaler_*`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -115,7 +140,9 @@ impl SchemeLedger {
             self.dir
                 .join(format!("{kind}_{}{}.csv", self.scheme, self.tag))
         };
-        for (kind, rows) in [("curve", &self.curve), ("curve_fp32eval", &self.curve_fp32)] {
+        let curves = [("curve", &self.curve), ("curve_fp32eval", &self.curve_fp32)];
+        let own_is_fp32 = |kind: &str| kind != "curve" && self.curve_fp32.is_empty();
+        for (kind, rows) in curves.into_iter().filter(|c| !own_is_fp32(c.0)) {
             let rows = rows.iter().map(|r| {
                 [
                     r.step.to_string(),
@@ -152,6 +179,19 @@ impl SchemeLedger {
             write_atomic(&file, &table(["step", "swallow_frac"], rows)?)?;
         }
         self.flush_tensors()?;
+        if !self.scaler.is_empty() {
+            let rows = self.scaler.iter().map(|r| {
+                [
+                    r.step.to_string(),
+                    r.loss_scale.to_string(),
+                    u8::from(r.skipped).to_string(),
+                    r.applied_steps.to_string(),
+                    maybe(r.clip_factor, |c| c.to_string()),
+                    r.first_nonfinite.clone(),
+                ]
+            });
+            write_atomic(&name("scaler"), &table(SCALER, rows)?)?;
+        }
         if !self.histogram.is_empty() && self.tag.is_empty() {
             let rows = self
                 .histogram
@@ -234,6 +274,15 @@ pub fn write_plans(
     let header = ["scheme", "operation", "class", "operands", "result"];
     whole(&file("policy"), header, policy, own, keep)
 }
+/// The columns of `scaler_fp16{tag}.csv`.
+const SCALER: [&str; 6] = [
+    "step",
+    "loss_scale",
+    "skipped",
+    "applied_steps",
+    "clip_factor",
+    "first_nonfinite",
+];
 
 /// Whether a file name is one that a run writes into its output folder.
 pub fn is_ours(name: &str) -> bool {
@@ -246,6 +295,7 @@ pub fn is_ours(name: &str) -> bool {
         "summary",
         "memory",
         "policy",
+        "scaler_",
     ];
     name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
 }

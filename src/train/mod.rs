@@ -4,6 +4,7 @@ pub mod checkpoint;
 pub mod ledgers;
 pub mod progress;
 pub mod run;
+pub mod scaler;
 pub mod schedule;
 pub mod session;
 pub mod weights;

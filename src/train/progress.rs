@@ -59,25 +59,28 @@ impl Progress {
             why: "its place in the data does not fit its settings; is it from another program?"
                 .into(),
         };
-        if m.scaler.is_some() || !m.random.is_empty() {
+        if !m.random.is_empty() {
             return Err(Error::Weights {
                 path: c.path.clone(),
                 why: format!(
-                    "holds the state of a loss scaler or of random streams, which {} has not",
+                    "holds the state of random streams, which {} has not",
                     m.scheme
                 ),
             });
         }
-        // Every step draws one batch: a cursor elsewhere is no cursor of this run.
+        // Every step draws its batches: a cursor elsewhere is no cursor of this run.
         let (position, expected) = match m.cursor {
             Cursor::Stream { seed, stream, next } => {
                 let number = stream;
                 (
                     Position::Stream { seed, number, next },
-                    (m.step as u32).wrapping_mul(s.batch as u32) == next,
+                    (m.step.wrapping_mul((s.accumulate * s.batch) as u64)) as u32 == next,
                 )
             }
-            Cursor::Rows { next } => (Position::Rows(next as usize), next == m.step),
+            Cursor::Rows { next } => (
+                Position::Rows(next as usize),
+                next == m.step * s.accumulate as u64,
+            ),
         };
         let batches = data.batches(s).at(position).filter(|_| expected);
         Ok(Progress {

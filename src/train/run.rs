@@ -4,6 +4,7 @@ use super::checkpoint::keeper::{Keeper, rows_sha256};
 use super::checkpoint::meta::DataId;
 use super::ledgers::lower_edge;
 use super::progress::Progress;
+use super::scaler::Scaled;
 use super::schedule::lr_at;
 use super::session::{Session, StepResult};
 use super::weights;
@@ -13,7 +14,7 @@ use crate::data::named;
 use crate::data::text::{Offsets, Text};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
-use crate::report::ledger::{CurveRow, SchemeLedger, StepRow, SummaryRow};
+use crate::report::ledger::{CurveRow, ScalerRow, SchemeLedger, StepRow, SummaryRow};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -60,11 +61,15 @@ impl Data {
             None => None,
         };
         if let (Some(o), Some(p)) = (&train, &s.train_offsets)
-            && o.rows.len() < s.steps
+            && o.rows.len() < s.steps * s.accumulate
         {
             let n = o.rows.len();
+            let each = match s.accumulate {
+                1 => String::new(),
+                n => format!(" of {n} batches"),
+            };
             return usage(format!(
-                "{}: has {n} rows for {} steps; lower --steps or take another file",
+                "{}: has {n} rows for {} steps{each}; lower --steps or take another file",
                 p.display(),
                 s.steps
             ));
@@ -158,6 +163,8 @@ pub trait Observer {
     fn evaluated(&mut self, row: &CurveRow);
     /// After each count of swallowed updates: step, share of all weights.
     fn swallowed(&mut self, step: usize, share: f64);
+    /// After a step that was skipped under loss scaling.
+    fn skipped(&mut self, _: &ScalerRow) {}
     /// A file could not be written, and the run goes on.
     fn warned(&mut self, text: &str) {
         crate::tell!("{text}");
@@ -235,6 +242,8 @@ pub struct Run<'a> {
 /// What [`Run::step`] tells of one step.
 struct Step {
     row: StepRow,
+    /// The scaler's row, kept where it tells something new.
+    scaler: Option<ScalerRow>,
     /// Whether its time is one to count.
     timed: bool,
     ms: f64,
@@ -282,6 +291,9 @@ impl Run<'_> {
                 None
             };
             self.ledger.steps.push(row);
+            if let Some(row) = step.scaler {
+                self.keep_scaler(row, evaluates);
+            }
             if evaluates {
                 let flushed = self.ledger.flush();
                 self.tolerate(flushed)?;
@@ -315,7 +327,9 @@ impl Run<'_> {
     /// One training step with its ledgers.
     fn step(&mut self) -> Result<Step, Error> {
         let (s, p) = (self.s, &mut self.progress);
-        let batch = gather(&self.data.text.train, &p.batches.next_offsets(), s.block);
+        let next =
+            |p: &mut Progress| gather(&self.data.text.train, &p.batches.next_offsets(), s.block);
+        let batch: Vec<_> = (0..s.accumulate).map(|_| next(p)).collect();
         let lr = lr_at(s, p.step);
         p.step += 1;
         p.updates += 1;
@@ -328,7 +342,13 @@ impl Run<'_> {
         let start = Instant::now();
         let result = self.session.step(s, &batch, lr, p.updates, histogram)?;
         let ms = start.elapsed().as_secs_f64() * 1e3;
-        if !result.loss.is_finite() || !result.grad_norm.is_finite() {
+        let row = match result.scaled {
+            Some(scaled) => self.scaled(done, scaled, result.clip_factor)?,
+            None => None,
+        };
+        let p = &mut self.progress;
+        let sound = result.loss.is_finite() && result.grad_norm.is_finite();
+        if !sound && result.scaled.is_none() {
             let what = self.session.first_non_finite()?;
             return Err(Error::NonFinite {
                 scheme: self.scheme.name().into(),
@@ -337,7 +357,9 @@ impl Run<'_> {
             });
         }
         let loss = result.loss as f64;
-        p.ema = Some(p.ema.map_or(loss, |e| 0.98 * e + 0.02 * loss));
+        if result.loss.is_finite() {
+            p.ema = Some(p.ema.map_or(loss, |e| 0.98 * e + 0.02 * loss));
+        }
         if let Some((step, path)) = &self.extras.dump_grads
             && *step == done
         {
@@ -366,9 +388,58 @@ impl Run<'_> {
                 digest: None,
                 val_loss: None,
             },
+            scaler: row,
             timed: !counts_swallowed && !histogram,
             ms,
         })
+    }
+
+    /// The scaler's row of a step; the run stops where the scale can fall no further.
+    fn scaled(
+        &mut self,
+        step: usize,
+        scaled: Scaled,
+        clip_factor: Option<f32>,
+    ) -> Result<Option<ScalerRow>, Error> {
+        self.progress.updates = scaled.applied;
+        let first_nonfinite = match scaled.skipped {
+            false => String::new(),
+            true => match self.session.first_bad_place()? {
+                Some(p) => format!("{} in {}", p.kernel, p.label()),
+                None => "not found again".into(),
+            },
+        };
+        let row = ScalerRow {
+            step,
+            loss_scale: scaled.scale,
+            skipped: scaled.skipped,
+            applied_steps: scaled.applied,
+            clip_factor,
+            first_nonfinite,
+        };
+        if scaled.skipped && scaled.scale <= 1.0 {
+            let what = self.session.first_non_finite()?;
+            self.ledger.scaler.push(row);
+            return Err(Error::NonFinite {
+                scheme: self.scheme.name().into(),
+                step,
+                what: format!(
+                    "the loss scale is at its floor 1 and the gradient is still not finite: {what}"
+                ),
+            });
+        }
+        if row.skipped {
+            self.observer.skipped(&row);
+        }
+        Ok(Some(row))
+    }
+
+    /// Keeps a scaler's row that tells something new.
+    fn keep_scaler(&mut self, row: ScalerRow, evaluates: bool) {
+        let last = self.ledger.scaler.last().map(|r| r.loss_scale);
+        if evaluates || row.skipped || last != Some(row.loss_scale) {
+            self.ledger.scaler.push(row);
+        }
     }
 
     /// Evaluates in the scheme and in fp32; returns the loss in fp32.
@@ -386,16 +457,14 @@ impl Run<'_> {
         )?);
         let fp32 = match self.session.has_own_fp32() {
             true => own,
-            false => curve(validate(
-                self.session,
-                self.s,
-                self.data,
-                Session::evaluate_fp32,
-            )?),
+            false => {
+                let fp32 = validate(self.session, self.s, self.data, Session::evaluate_fp32)?;
+                self.ledger.curve_fp32.push(curve(fp32));
+                curve(fp32)
+            }
         };
         row.val_loss = Some(own.val_loss);
         self.ledger.curve.push(own);
-        self.ledger.curve_fp32.push(fp32);
         self.observer.evaluated(&own);
         Ok(fp32.val_loss)
     }

@@ -3,6 +3,8 @@
 
 use crate::config::Settings;
 use crate::kernels::optim::HYPER;
+use crate::kernels::rng::threefry;
+use crate::passes::autocast::{Policy, Rounding};
 
 /// The learning rate of iteration `it` (from 0): linear warm-up, then a half cosine from `lr` to
 /// `min_lr`.
@@ -29,6 +31,30 @@ pub fn hyper(s: &Settings, lr: f64, t: u64) -> [f32; HYPER] {
         s.eps,
     ]
     .map(|x| x as f32)
+}
+
+/// Number of the stream that keys come from: none of the batches' or the weights'.
+const KEY_STREAM: u32 = 0x2000_0000;
+
+/// The key of the random bits of an update: a function of the run's seed and the update's number.
+pub fn step_key(seed: u64, t: u64) -> [u32; 2] {
+    threefry([seed as u32, (seed >> 32) as u32], [t as u32, KEY_STREAM])
+}
+
+/// The words of the training program's input `hyper` for the update number `t` (from 1).
+///
+/// Under loss scaling the device applies the bias corrections, since it alone knows how many updates came
+/// before: see [`crate::kernels::scaling::STEP_SCALARS`]. Stochastic rounding adds the update's key.
+pub fn hyper_words(s: &Settings, policy: &Policy, lr: f64, t: u64) -> Vec<u32> {
+    let mut scalars = hyper(s, lr, t);
+    if policy.scaled {
+        (scalars[1], scalars[2]) = (lr as f32, 1.0);
+    }
+    let mut out: Vec<u32> = scalars.iter().map(|x| x.to_bits()).collect();
+    if policy.rounding == Rounding::Stochastic {
+        out.extend(step_key(s.seed, t));
+    }
+    out
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! A session: the programs of one training run, loaded on one executor over shared states.
 
+use super::checkpoint::meta;
 use super::checkpoint::{State, layout};
 use super::ledgers::{edges, snapshot_program, swallow_program};
-use super::schedule::hyper;
+use super::scaler::{self, Scaled};
+use super::schedule::hyper_words;
 use super::weights::Tensors;
 use crate::config::{Scheme, Settings};
 use crate::dtype::DType;
@@ -14,6 +16,7 @@ use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions, Weight};
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
 use crate::passes::memory::session_bytes;
+use crate::passes::scaling::accumulated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,12 +24,16 @@ use std::sync::Arc;
 pub struct Programs {
     scheme: Scheme,
     train: Arc<crate::plan::Plan>,
+    /// One micro-batch, where a step has several.
+    micro: Option<Arc<crate::plan::Plan>>,
     eval: Arc<crate::plan::Plan>,
     /// The evaluation of the same weights in fp32, where the scheme's own is another.
     eval_fp32: Option<Arc<crate::plan::Plan>>,
     digest: Arc<crate::plan::Plan>,
     /// The seed's ledgers, in a mixed run.
     ledgers: Option<LedgerPlans>,
+    /// States that a run starts from besides weights and moments.
+    start: Vec<(String, Vec<u32>)>,
 }
 
 /// fp32 arithmetic on weights as a policy stores them: each is widened, which is exact, where it is used.
@@ -66,9 +73,18 @@ impl Programs {
             histogram: false,
             digest: false,
             policy,
+            accumulate: s.accumulate,
+            scaling: scaler::scaling(s, &policy)?,
         };
         let train = model.train_program(&options).map_err(Error::Internal)?;
         let plan = |name: &str, p| compile(name, p).map(Arc::new).map_err(Error::Internal);
+        let micro = match s.accumulate {
+            1 => None,
+            _ => {
+                let micro = model.micro_program(&options).map_err(Error::Internal)?;
+                Some(plan("micro", micro)?)
+            }
+        };
         let ledgers = if scheme == Scheme::Mixed {
             let options = TrainOptions {
                 histogram: true,
@@ -94,9 +110,11 @@ impl Programs {
         };
         Ok(Programs {
             scheme,
+            start: scaler::start(s, &policy)?,
             ledgers,
             eval_fp32,
             train: plan("train", train)?,
+            micro,
             eval: plan("eval", model.eval_program(s.batch, &policy))?,
             digest: plan("digest", model.digest_program(&policy))?,
         })
@@ -110,6 +128,7 @@ impl Programs {
             .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
         [&self.train, &self.eval, &self.digest]
             .into_iter()
+            .chain(&self.micro)
             .chain(ledgers)
             .chain(&self.eval_fp32)
             .map(|p| &**p)
@@ -146,17 +165,22 @@ impl Programs {
 pub struct StepResult {
     /// Loss before the update.
     pub loss: f32,
-    /// Norm of all gradients together, before clipping.
+    /// Norm of all gradients together, before clipping; not finite where the step is skipped.
     pub grad_norm: f32,
+    /// What the loss scaler did, where there is one.
+    pub scaled: Option<Scaled>,
+    /// The factor that clipped the gradient, where it is told.
+    pub clip_factor: Option<f32>,
 }
 
 /// Programs loaded on an executor.
 pub struct Session {
     exec: Box<dyn Executor>,
     model: CharGpt,
-    storage: DType,
+    policy: Policy,
     plan: Arc<crate::plan::Plan>,
     train: ProgramId,
+    micro: Option<ProgramId>,
     eval: ProgramId,
     eval_fp32: ProgramId,
     /// Bytes that the evaluation in fp32 added.
@@ -208,6 +232,10 @@ impl Session {
         let train = exec.load(programs.train.clone())?;
         let eval = exec.load(programs.eval.clone())?;
         let digest = exec.load(programs.digest.clone())?;
+        let micro = match &programs.micro {
+            Some(plan) => Some(exec.load(plan.clone())?),
+            None => None,
+        };
         let ledgers = match &programs.ledgers {
             Some(l) => Some(LedgerIds {
                 snapshot: exec.load(l.snapshot.clone())?,
@@ -222,21 +250,27 @@ impl Session {
             None => eval,
         };
         let beside = exec.memory().allocated - own;
-        let storage = programs.scheme.policy().storage;
+        let policy = programs.scheme.policy();
+        let storage = policy.storage;
+        for (name, words) in &programs.start {
+            exec.write_state(name, words)?;
+        }
         for (w, (name, data)) in model.weights().iter().zip(weights) {
             assert_eq!(w.name, *name, "weights come in the model's order");
             let words = storage.pack(w.row(), data);
-            exec.write_state(name, &words)?;
             let zeros = vec![0; words.len()];
-            exec.write_state(&w.m(), &zeros)?;
-            exec.write_state(&w.v(), &zeros)?;
+            for state in w.states(&policy).iter().skip(1) {
+                exec.write_state(state, &zeros)?;
+            }
+            exec.write_state(name, &words)?;
         }
         Ok(Session {
             exec,
             model,
-            storage,
+            policy,
             plan: programs.train.clone(),
             train,
+            micro,
             eval,
             eval_fp32,
             beside,
@@ -257,7 +291,7 @@ impl Session {
         self.exec.memory().peak.saturating_sub(self.beside)
     }
 
-    /// One training step: batch (ids and targets), learning rate, number of the update from 1. With
+    /// One training step: its batches (ids and targets), learning rate, number of the update from 1. With
     /// `histogram` the gradients are counted too, where the scheme has that ledger.
     ///
     /// # Errors
@@ -265,7 +299,7 @@ impl Session {
     pub fn step(
         &mut self,
         s: &Settings,
-        batch: &(Vec<u32>, Vec<u32>),
+        batches: &[(Vec<u32>, Vec<u32>)],
         lr: f64,
         t: u64,
         histogram: bool,
@@ -275,20 +309,68 @@ impl Session {
             _ => self.train,
         };
         self.last = program;
-        self.exec.write_input(program, "idx", &batch.0)?;
-        self.exec.write_input(program, "target", &batch.1)?;
+        for (i, (idx, target)) in batches.iter().enumerate() {
+            let each = self.micro.unwrap_or(program);
+            self.exec.write_input(each, "idx", idx)?;
+            self.exec.write_input(each, "target", target)?;
+            if let Some(micro) = self.micro {
+                let goes_on = if i == 0 { 0f32 } else { 1.0 };
+                self.exec
+                    .write_input(micro, "goes_on", &[goes_on.to_bits()])?;
+                self.exec.run(micro)?;
+            }
+        }
         self.exec
-            .write_input(program, "hyper", bytemuck::cast_slice(&hyper(s, lr, t)))?;
+            .write_input(program, "hyper", &hyper_words(s, &self.policy, lr, t))?;
         if program != self.train {
             self.exec
                 .write_input(program, "edges", bytemuck::cast_slice(&edges()))?;
         }
         self.exec.run(program)?;
         let loss = self.scalar(program, "loss")?;
+        let grad_norm = self.scalar(program, "grad_norm")?;
+        let clips = self.policy.scaled && s.clip != 0.0;
         Ok(StepResult {
             loss,
-            grad_norm: self.scalar(program, "grad_norm")?,
+            grad_norm,
+            clip_factor: match clips && grad_norm.is_finite() {
+                true => Some(self.scalar(program, "clip_factor")?),
+                false => None,
+            },
+            scaled: match self.policy.scaled {
+                true => Some(scaler::last(&mut *self.exec, grad_norm)?),
+                false => None,
+            },
         })
+    }
+
+    /// The loss scaler's state, for a checkpoint.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn scaler(&mut self) -> Result<Option<meta::Scaler>, Error> {
+        match self.policy.scaled {
+            true => scaler::read(&mut *self.exec).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Puts the loss scaler where a checkpoint left it, after so many updates. A checkpoint of another
+    /// scheme has none: the scale then starts anew.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn restore_scaler(
+        &mut self,
+        s: &Settings,
+        saved: Option<&meta::Scaler>,
+        applied: u64,
+    ) -> Result<(), Error> {
+        let first = scaler::first(s);
+        match self.policy.scaled {
+            true => scaler::restore(&mut *self.exec, saved.unwrap_or(&first), applied),
+            false => Ok(()),
+        }
     }
 
     /// Keeps a copy of the weights, for [`Session::swallowed`]. Nothing where the scheme has no ledger.
@@ -406,7 +488,7 @@ impl Session {
         let mut out = Vec::new();
         for w in self.model.weights() {
             let words = self.exec.read_state(&w.name)?;
-            let data = self.storage.unpack(w.row(), &words);
+            let data = self.policy.storage.unpack(w.row(), &words);
             out.push((w.name, w.dims, data));
         }
         Ok(out)
@@ -417,7 +499,7 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn states(&mut self) -> Result<Vec<State>, Error> {
-        let mut out = layout(&self.model, self.storage);
+        let mut out = layout(&self.model, &self.policy);
         for state in &mut out {
             state.words = self.exec.read_state(&state.name)?;
         }
@@ -445,18 +527,71 @@ impl Session {
             let words = self
                 .exec
                 .read_output(self.last, &format!("grad.{}", w.name))?;
-            let data = self.storage.unpack(w.row(), &words);
+            let data = self.policy.storage.unpack(w.row(), &words);
             out.push((w.name, w.dims, data));
         }
         Ok(out)
     }
 
     /// Runs the last step again under a watch and names the first value that is no number. The optimizer
-    /// leaves the weights alone when the gradient's norm is not finite, so the step repeats itself.
+    /// leaves the weights alone when the gradient's norm is not finite, so the step repeats itself; a loss
+    /// scaler is put back to where it was, and then to where it is.
     ///
     /// # Errors
     /// The device failed.
     pub fn first_non_finite(&mut self) -> Result<String, Error> {
+        let place = self.first_bad_place()?;
+        Ok(place.map_or_else(
+            || "the loss is not finite, and a second run of the step does not show where".into(),
+            |p| {
+                let (kernel, place) = (p.kernel, p.label());
+                format!(
+                    "the first non-finite value comes from {kernel} in {place}: element {} is {}",
+                    p.element, p.value
+                )
+            },
+        ))
+    }
+
+    /// The first value of the last step that is no number, if there is one; see
+    /// [`Session::first_non_finite`].
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn first_bad_place(&mut self) -> Result<Option<Place>, Error> {
+        if self.micro.is_some() {
+            return self.first_bad_gradient();
+        }
+        let now = match self.policy.scaled {
+            true => scaler::rewind(&mut *self.exec)?,
+            false => vec![],
+        };
+        let found = self.find_bad_place();
+        for (name, words) in now {
+            self.exec.write_state(&name, &words)?;
+        }
+        found
+    }
+
+    /// Of a step with several micro-batches the sums of their gradients are still there. The weights'
+    /// order is that of the forward pass; the backward pass reaches the last one first.
+    fn first_bad_gradient(&mut self) -> Result<Option<Place>, Error> {
+        for w in self.model.weights().into_iter().rev() {
+            let words = self.exec.read_state(&accumulated(&w.name))?;
+            let values = words.iter().map(|&w| f32::from_bits(w));
+            if let Some((element, value)) = values.enumerate().find(|v| !v.1.is_finite()) {
+                return Ok(Some(Place {
+                    kernel: "gradient",
+                    scope: w.name,
+                    element,
+                    value,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_bad_place(&mut self) -> Result<Option<Place>, Error> {
         let mut found = None;
         let plan = self.plan.clone();
         self.exec.trace(self.train, &mut |_, step, wrote| {
@@ -467,22 +602,40 @@ impl Session {
                 }
                 let values = ty.dtype.unpack(ty.shape.row(), words);
                 if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-                    let place = if step.label.is_empty() {
-                        "the step"
-                    } else {
-                        &step.label
-                    };
-                    found = Some(format!(
-                        "the first non-finite value comes from {} in {place}: element {i} is {}",
-                        step.kernel.name, values[i]
-                    ));
+                    found = Some(Place {
+                        kernel: step.kernel.name,
+                        scope: step.label.clone(),
+                        element: i,
+                        value: values[i],
+                    });
                     return false;
                 }
             }
             true
         })?;
-        Ok(found.unwrap_or_else(|| {
-            "the loss is not finite, and a second run of the step does not show where".into()
-        }))
+        Ok(found)
+    }
+}
+
+/// Where a value is that is no number.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Place {
+    /// The kernel that wrote it.
+    pub kernel: &'static str,
+    /// Where in the model it stands.
+    pub scope: String,
+    /// The element's number.
+    pub element: usize,
+    /// Infinity or NaN.
+    pub value: f32,
+}
+
+impl Place {
+    /// Where in the model it stands, in words.
+    pub fn label(&self) -> &str {
+        match self.scope.as_str() {
+            "" => "the step",
+            scope => scope,
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use isobit::dtype::DType;
 use isobit::exec::cpu::Cpu;
-use isobit::exec::{DeviceInfo, ExecError, Executor, Memory, ProgramId, Watch};
+use isobit::exec::{DeviceInfo, ExecError, Executor, Memory, ProgramId, StepTime, Watch};
 use isobit::graph::Type;
 use isobit::kernels::{Host, KernelDef, Params, View, ViewMut, gemm, read_u32, update};
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
@@ -162,6 +162,10 @@ impl Executor for Faulty {
             }
         }
         Ok(())
+    }
+
+    fn profile(&mut self, p: ProgramId) -> Result<Vec<StepTime>, ExecError> {
+        self.inner.profile(p)
     }
 
     fn memory(&self) -> Memory {

@@ -17,14 +17,11 @@ pub const FILES: &[&str] = &[
     "curve_fp32.csv",
     "curve_mixed.csv",
     "curve_bf16.csv",
-    "curve_fp32eval_fp32.csv",
     "curve_fp32eval_mixed.csv",
     "curve_fp32eval_bf16.csv",
     "swallow.csv",
     "tensor_swallow.csv",
     "gradhist.csv",
-    "memory.csv",
-    "policy.csv",
 ];
 
 /// Writes `train.toml` and `text.txt`: ten steps of a small model that visit every ledger on both sides

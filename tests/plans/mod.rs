@@ -5,10 +5,12 @@ use crate::common::cases::{Filled, all_cases};
 use isobit::dtype::DType;
 use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
+pub use isobit::measure::plans::multiply_add;
 use isobit::models::char_gpt::{CharGpt, TrainOptions};
 use isobit::ops::{Case, Fill, Op, ReduceOp};
-use isobit::passes::autocast::{BF16, FP32, MIXED, Policy};
+use isobit::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
 use isobit::passes::compile;
+use isobit::passes::scaling::Scaling;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use isobit::shape::Shape;
 use isobit::train::ledgers::{snapshot_program, swallow_program};
@@ -117,10 +119,20 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             histogram: true,
             digest: true,
             policy,
+            accumulate: 1,
+            scaling: policy.scaled.then_some(Scaling {
+                interval: 20,
+                cap: 65536.0,
+                corrections: 30,
+            }),
         };
         let train = m.train_program(&o).expect("differentiable");
+        let parts = TrainOptions { accumulate: 3, ..o };
+        let update = m.train_program(&parts).expect("differentiable");
         vec![
             compile("train", train).expect("compiles"),
+            compile("micro", m.micro_program(&parts).expect("differentiable")).expect("compiles"),
+            compile("update", update).expect("compiles"),
             compile("eval", m.eval_program(batch, &policy)).expect("compiles"),
             compile("digest", m.digest_program(&policy)).expect("compiles"),
             compile("logits", m.logits_program(batch, 7, &policy)).expect("compiles"),
@@ -129,7 +141,10 @@ pub fn model(m: &CharGpt, batch: usize) -> Vec<Plan> {
             compile("follow", m.follow_program(32, &policy)).expect("compiles"),
         ]
     };
-    let mut out: Vec<Plan> = [FP32, MIXED, BF16].into_iter().flat_map(each).collect();
+    let mut out: Vec<Plan> = [FP32, MIXED, BF16, BF16_SR, BF16_KAHAN, FP16]
+        .into_iter()
+        .flat_map(each)
+        .collect();
     let weights = m.weights();
     out.push(compile("snapshot", snapshot_program(&weights)).expect("compiles"));
     out.push(compile("swallow", swallow_program(&weights)).expect("compiles"));
@@ -146,6 +161,7 @@ pub fn title(c: &Case) -> String {
 pub fn all() -> Vec<(String, Plan)> {
     let mut out: Vec<_> = (cases().iter()).map(|c| (title(c), of_case(c))).collect();
     out.push(("random bits".into(), random_bits(1001)));
+    out.push(("multiply-adds".into(), multiply_add(1003, 5)));
     let small = CharGpt {
         vocab: 11,
         block: 37,

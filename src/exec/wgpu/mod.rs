@@ -12,13 +12,14 @@ mod health;
 mod limits;
 mod load;
 mod pipelines;
+mod profile;
 mod submit;
 mod timer;
 
 use super::wgsl::Options;
 use super::{
-    DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, Watch, find, same_len,
-    state,
+    DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, StepTime, Watch, find,
+    same_len, state,
 };
 use crate::plan::{BufId, Class, Plan};
 use adapter::Found;
@@ -445,6 +446,10 @@ impl Executor for Wgpu {
         }
         self.wall_ms = begin.elapsed().as_secs_f64() * 1e3;
         Ok(())
+    }
+
+    fn profile(&mut self, program: ProgramId) -> Result<Vec<StepTime>, ExecError> {
+        self.profile_plan(program.0)
     }
 
     fn memory(&self) -> Memory {

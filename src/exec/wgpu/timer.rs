@@ -3,7 +3,7 @@
 use super::buffers::{Link, mapped};
 
 /// Submissions of a run that are timed; a longer run is timed by the wall clock.
-const SUBMISSIONS: u32 = 256;
+pub(super) const SUBMISSIONS: u32 = 256;
 
 /// Timestamps around each submission of a run.
 pub(super) struct Timer {
@@ -71,6 +71,11 @@ impl Timer {
     /// Milliseconds that the device worked on the last run, if its clock makes sense: some drivers
     /// return zeros.
     pub fn ms(&self, link: Link) -> Option<f64> {
+        self.each(link).map(|ms| ms.iter().sum())
+    }
+
+    /// Milliseconds that the device worked on each submission of the last run, if its clock makes sense.
+    pub fn each(&self, link: Link) -> Option<Vec<f64>> {
         let n = self.timed.filter(|n| *n > 0)?;
         let ticks = mapped(link, &self.back, 16 * n as u64, None, |words| {
             words
@@ -79,9 +84,10 @@ impl Timer {
                     let at = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
                     at(2).checked_sub(at(0))
                 })
-                .sum::<Option<u64>>()
+                .collect::<Option<Vec<u64>>>()
         });
-        let ns = ticks.ok()?? as f64 * self.period;
-        (ns > 0.0).then_some(ns / 1e6)
+        let ticks = ticks.ok()??;
+        let ms = |t: &u64| *t as f64 * self.period / 1e6;
+        (ticks.iter().any(|t| *t > 0) && self.period > 0.0).then(|| ticks.iter().map(ms).collect())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * `ld_x(i)`, `st_x(i, v)`: element `i` as a number, or as a word where the binding holds words;
 //! * `raw_x(i)`, `put_x(i, u)`: word `i` as it lies in memory;
+//! * `round_x(v)` of a packed result: the low half of a word, rounded to its type;
 //! * `st2_x(row, i, n, v)`: elements `i` (even) and `i + 1`, if it is there, of a row of `n`, in kernels
 //!   that host an epilogue: one word where the result is packed;
 //! * `ld4_x(i)`: elements `i` to `i + 3`, `i` a multiple of four, where rows are too. Such a binding is
@@ -116,13 +117,16 @@ fn bindings(step: &Step, plan: &Plan) -> Vec<Bound> {
 
 fn in_fours(b: &Bound, binding: usize) -> String {
     let name = &b.name;
-    let (ty, value) = if b.dtype == DType::Bf16 {
-        (
+    let (ty, value) = match b.dtype {
+        DType::Bf16 => (
             "vec2<u32>",
             "bitcast<vec4<f32>>(vec4<u32>(u.x << 16u, u.x & 0xffff0000u, u.y << 16u, u.y & 0xffff0000u))",
-        )
-    } else {
-        ("vec4<u32>", "bitcast<vec4<f32>>(u)")
+        ),
+        DType::F16 => (
+            "vec2<u32>",
+            "vec4<f32>(unpack_f16(u.x, 0u), unpack_f16(u.x, 1u), unpack_f16(u.y, 0u), unpack_f16(u.y, 1u))",
+        ),
+        DType::F32 | DType::U32 => ("vec4<u32>", "bitcast<vec4<f32>>(u)"),
     };
     format!(
         "@group(0) @binding({binding}) var<storage, read> b_{name}: array<{ty}>;\n\
@@ -135,7 +139,7 @@ fn load(b: &Bound) -> String {
     if !b.float {
         return format!("fn ld_{name}(i: u32) -> u32 {{ return b_{name}[i]; }}\n");
     }
-    if b.dtype != DType::Bf16 {
+    if !b.dtype.packed() {
         return format!("fn ld_{name}(i: u32) -> f32 {{ return bitcast<f32>(b_{name}[i]); }}\n");
     }
     // Packed rows are padded to an even number of elements.
@@ -148,14 +152,17 @@ fn load(b: &Bound) -> String {
             format!("i % {row}u % 2u"),
         )
     };
-    format!("fn ld_{name}(i: u32) -> f32 {{ return unpack_bf16(b_{name}[{word}], {half}); }}\n")
+    let unpack = format!("unpack_{}", b.dtype.name());
+    format!("fn ld_{name}(i: u32) -> f32 {{ return {unpack}(b_{name}[{word}], {half}); }}\n")
 }
 
 fn store(b: &Bound) -> String {
     let name = &b.name;
     if b.float {
         if b.dtype.packed() {
-            return String::new(); // kernels with packed results put whole words
+            // Kernels with packed results put whole words.
+            let round = format!("round_{}", b.dtype.name());
+            return format!("fn round_{name}(v: f32) -> u32 {{ return {round}(v); }}\n");
         }
         let value = if b.epilogue { "expression(i, v)" } else { "v" };
         format!("fn st_{name}(i: u32, v: f32) {{ b_{name}[i] = bitcast<u32>({value}); }}\n")
@@ -170,8 +177,8 @@ fn store_pair(b: &Bound) -> String {
         (
             String::new(),
             format!(
-                "var high = 0u; if i + 1u < n {{ high = round_bf16(expression(at + 1u, v.y)); }} \
-                 put_{name}(row * ((n + 1u) / 2u) + i / 2u, round_bf16(expression(at, v.x)) | (high << 16u));"
+                "var high = 0u; if i + 1u < n {{ high = round_{name}(expression(at + 1u, v.y)); }} \
+                 put_{name}(row * ((n + 1u) / 2u) + i / 2u, round_{name}(expression(at, v.x)) | (high << 16u));"
             ),
         )
     } else {
@@ -208,11 +215,14 @@ fn wide(b: &Bound, width: usize) -> String {
     format!("{load}fn stw_{name}(at: Index, v: Wide, there: Mask) {{{stores} }}\n")
 }
 
-/// Whether a step touches packed elements or rounds to their type (its text then includes the packing).
-pub fn packs(step: &Step, plan: &Plan) -> bool {
-    let rounds = |e: &Expr| e.code.iter().any(|i| i.round == DType::Bf16);
-    let touches = bindings(step, plan)
-        .iter()
-        .any(|b| b.float && b.dtype == DType::Bf16);
-    touches || step.params.expr.as_deref().is_some_and(rounds)
+/// The files of the packed types that a step touches or rounds to.
+pub fn packing(step: &Step, plan: &Plan) -> Vec<&'static str> {
+    let uses = |dtype: DType| {
+        let rounds = |e: &Expr| e.code.iter().any(|i| i.round == dtype);
+        let mut all = bindings(step, plan).into_iter();
+        all.any(|b| b.float && b.dtype == dtype) || step.params.expr.as_deref().is_some_and(rounds)
+    };
+    let files = [(DType::Bf16, "lib/bf16.wgsl"), (DType::F16, "lib/f16.wgsl")];
+    let used = files.into_iter().filter(|f| uses(f.0));
+    used.map(|f| f.1).collect()
 }

@@ -1,7 +1,6 @@
 //! The generated parts of a kernel with an expression: the uniform block of a pointwise one, and the
 //! expression.
 
-use crate::dtype::DType;
 use crate::kernels::pointwise::{Expr, PwOp};
 use crate::kernels::{Host, Params};
 use std::fmt::Write;
@@ -55,8 +54,8 @@ pub fn function(p: &Params, expr: &Expr, host: Host) -> String {
         for (a, &r) in i.args[..i.op.arity()].iter().enumerate() {
             text = text.replace(&format!("${a}"), &registers[r as usize]);
         }
-        if i.round == DType::Bf16 {
-            text = format!("narrow_bf16({text})");
+        if i.round.is_low() {
+            text = format!("narrow_{}({text})", i.round.name());
         }
         let _ = writeln!(out, "    let t{k} = {text};");
         registers.push(format!("t{k}"));

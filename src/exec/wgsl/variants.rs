@@ -39,12 +39,18 @@ pub fn choose(step: &Step, plan: &Plan, options: Options) -> Variant {
         "pointwise" => packed(step, plan, "pointwise.wgsl", "pointwise_packed.wgsl"),
         "copy" => flat("copy.wgsl", p.at(0)),
         "adamw" => packed(step, plan, "adamw.wgsl", "adamw_packed.wgsl"),
+        "adamw_scalars" => one("adamw_scalars.wgsl", 1, 1),
+        "adamw_stochastic" => words(step, plan, "adamw_stochastic.wgsl"),
+        "adamw_compensated" => words(step, plan, "adamw_compensated.wgsl"),
         "gemm_tree" => packed(step, plan, "gemm_tree.wgsl", "gemm_tree_packed.wgsl"),
         "xent" => flat("xent.wgsl", p.at(0)),
         "xent_grad" => flat("xent_grad.wgsl", p.at(0) * p.at(1)),
         "gather" => flat("gather.wgsl", p.at(0) * p.at(1)),
         "gather_grad" => flat("gather_grad.wgsl", p.at(0) * p.at(1)),
         "random_bits" => flat("random_bits.wgsl", p.at(0).div_ceil(2)),
+        "multiply_add" => one("multiply_add.wgsl", 64, p.at(0).div_ceil(64 * 16)),
+        "step_scalars" => one("step_scalars.wgsl", 1, 1),
+        "loss_scale" => one("loss_scale.wgsl", 1, 1),
         "row_order" => one("row_order.wgsl", 32, p.at(1).div_ceil(32)),
         "histogram" => one("histogram.wgsl", 64, p.at(0).div_ceil(histogram::BLOCK)),
         "digest" => one("digest.wgsl", 64, digest::blocks(p)),
@@ -101,7 +107,13 @@ fn packed(step: &Step, plan: &Plan, wide: &'static str, narrow: &'static str) ->
     if !out.ty.dtype.packed() {
         return flat(wide, step.params.at(0));
     }
-    let mut v = flat(narrow, out.words());
+    words(step, plan, narrow)
+}
+
+/// One invocation a word of a packed result.
+fn words(step: &Step, plan: &Plan, file: &'static str) -> Variant {
+    let out = plan.buf(step.writes[0]);
+    let mut v = flat(file, out.words());
     let (row, words) = (out.ty.shape.row(), out.words());
     v.header = format!("const ROW: u32 = {row}u;\nconst WORDS: u32 = {words}u;\n");
     v
@@ -156,7 +168,7 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
     if options.software {
         v.size = [8, 8, 1];
     }
-    let packed = (step.reads[..2].iter()).all(|&b| plan.buf(b).ty.dtype == DType::Bf16);
+    let packed = (step.reads[..2].iter()).all(|&b| plan.buf(b).ty.dtype.packed());
     let floor = if packed {
         math::FLOOR_BF16_OPERAND
     } else {
@@ -170,9 +182,12 @@ fn gemm(step: &Step, plan: &Plan, options: Options) -> Variant {
 fn attention_cached(step: &Step, plan: &Plan) -> Variant {
     let p = &step.params;
     let mut v = one("attention_cached.wgsl", KEY_BLOCK as u32, p.at(0) * p.at(2));
-    if plan.buf(step.reads[0]).ty.dtype == DType::Bf16 {
-        v.swaps
-            .push(("lib/weight_f32.wgsl", "lib/weight_bf16.wgsl"));
+    match plan.buf(step.reads[0]).ty.dtype {
+        DType::Bf16 => v
+            .swaps
+            .push(("lib/weight_f32.wgsl", "lib/weight_bf16.wgsl")),
+        DType::F16 => v.swaps.push(("lib/weight_f32.wgsl", "lib/weight_f16.wgsl")),
+        DType::F32 | DType::U32 => {}
     }
     v.header = format!("const HEAD: u32 = {}u;\n", p.at(3));
     v
@@ -194,9 +209,14 @@ fn attention(
     if width == 1 {
         v.swaps.push(("lib/wide.wgsl", "lib/narrow.wgsl"));
     }
-    if plan.buf(step.reads[0]).ty.dtype == DType::Bf16 {
-        v.swaps
-            .push(("lib/operand_f32.wgsl", "lib/operand_bf16.wgsl"));
+    match plan.buf(step.reads[0]).ty.dtype {
+        DType::Bf16 => v
+            .swaps
+            .push(("lib/operand_f32.wgsl", "lib/operand_bf16.wgsl")),
+        DType::F16 => v
+            .swaps
+            .push(("lib/operand_f32.wgsl", "lib/operand_f16.wgsl")),
+        DType::F32 | DType::U32 => {}
     }
     v.width = Some(width);
     v.header = format!("const HEAD: u32 = {}u;\n", p.at(3));

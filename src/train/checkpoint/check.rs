@@ -7,6 +7,7 @@ use crate::config::Scheme;
 use crate::data::text::MAX_VOCAB;
 use crate::error::Error;
 use crate::models::char_gpt::CharGpt;
+use crate::passes::autocast::Rounding;
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 
@@ -97,8 +98,29 @@ pub(super) fn check_meta(m: &Meta, scheme: Scheme, vocab: &[char]) -> Result<(),
         inside(&mut l.digests.iter().map(|r| r.0))
             && inside(&mut l.curve.iter().map(|r| r.0))
             && inside(&mut l.curve_fp32.iter().map(|r| r.0))
-            && inside(&mut l.swallow.iter().map(|r| r.0)),
+            && inside(&mut l.swallow.iter().map(|r| r.0))
+            && inside(&mut l.scaler.iter().map(|r| r.step)),
         "its ledger has steps out of order",
+    )?;
+    ensure(
+        m.scaler.is_some() == scheme.policy().scaled,
+        "its scheme and its loss scaler do not fit",
+    )?;
+    if let Some(x) = &m.scaler {
+        let f32s = |v: f64| v.is_finite() && f64::from(v as f32) == v;
+        ensure(
+            f32s(x.scale) && (1.0..=s.fp16.max_scale).contains(&x.scale),
+            "its loss scale is out of bounds",
+        )?;
+        ensure(
+            x.good_steps < s.fp16.growth_interval && x.skipped <= m.step - m.updates,
+            "the counts of its loss scaler do not fit its steps",
+        )?;
+    }
+    let plain = |text: &str| text.len() <= 200 && !text.chars().any(char::is_control);
+    ensure(
+        l.scaler.iter().all(|r| plain(&r.first)),
+        "its ledger has a name that is none",
     )?;
     let hex = |d: &str| d.len() == 16 && d.bytes().all(|b| b.is_ascii_hexdigit());
     ensure(
@@ -126,19 +148,20 @@ pub(super) fn check_extent(
     tensors: &SafeTensors,
 ) -> Result<(), String> {
     let have: u128 = tensors.iter().map(|(_, t)| t.data().len() as u128).sum();
-    let element = if scheme.policy().storage.packed() {
-        2
-    } else {
-        4
+    let policy = scheme.policy();
+    let states = match policy.rounding {
+        Rounding::Compensated => 4,
+        Rounding::Nearest | Rounding::Stochastic => 3,
     };
+    let element = if policy.storage.packed() { 2 } else { 4 };
     let rows = (m.step + 1 - m.ledger.first) as u128;
-    let need = model.parameters() * 3 * element + rows * 16;
+    let need = model.parameters() * states * element + rows * 16;
     if have != need {
         return Err(format!(
             "is damaged: its model and ledger take {need} bytes, it has {have}"
         ));
     }
-    if m.tensors != roles(model) {
+    if m.tensors != roles(model, &policy) {
         return Err("is damaged: its list of tensors is not that of its model".into());
     }
     match tensors
@@ -181,7 +204,7 @@ pub(super) fn states(
     tensors: &SafeTensors,
 ) -> Result<Vec<State>, String> {
     let dtype = scheme.policy().storage;
-    let mut out = layout(model, dtype);
+    let mut out = layout(model, &scheme.policy());
     for state in &mut out {
         let bytes = data(tensors, &state.name, stored(dtype), &state.dims)?;
         state.words = to_words(dtype, state.row(), bytes);

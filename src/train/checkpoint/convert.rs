@@ -1,7 +1,7 @@
 //! Going on in another scheme: weights and moments in its types, and what that cost.
 
 use super::meta::{Ancestor, LedgerMeta};
-use super::{Checkpoint, Columns, State, digest};
+use super::{Checkpoint, Columns, Role, State, digest, layout, roles};
 use crate::config::Scheme;
 use crate::dtype::DType;
 use crate::error::Error;
@@ -53,6 +53,44 @@ fn narrow(state: &State, to: DType) -> Result<(State, Lost), String> {
     Ok((state, lost))
 }
 
+/// What a checkpoint holds for a state of another scheme, in f32: of a compensation's weight, the weight;
+/// of a compensated weight, the sum.
+fn exact(c: &Checkpoint, state: &State) -> State {
+    let find = |role: Role| {
+        let mut all = c.states.iter();
+        all.find(|s| s.of == state.of && s.role == role)
+    };
+    let role = match state.role {
+        Role::Kahan => Role::Weight,
+        other => other,
+    };
+    let Some(there) = find(role) else {
+        unreachable!("every scheme has weights and moments")
+    };
+    let mut values = there.values();
+    if let (Role::Weight, Some(kept)) = (role, find(Role::Kahan)) {
+        values
+            .iter_mut()
+            .zip(kept.values())
+            .for_each(|(x, k)| *x += k);
+    }
+    State {
+        dtype: DType::F32,
+        words: DType::F32.pack(there.row(), &values),
+        ..there.clone()
+    }
+}
+
+/// What rounding a weight takes away, rounded itself: a compensation's state.
+fn residual(weight: &State, state: &State) -> State {
+    let lost = |x: f32| x - state.dtype.round(x);
+    let values: Vec<f32> = weight.values().into_iter().map(lost).collect();
+    State {
+        words: state.dtype.pack(state.row(), &values),
+        ..state.clone()
+    }
+}
+
 /// Bits of a significand, from its leading one to its last one.
 fn significant(x: f32) -> u64 {
     let bits = x.to_bits();
@@ -97,13 +135,21 @@ pub fn convert(c: &Checkpoint, to: Scheme) -> Result<(Checkpoint, [Lost; 2]), Er
     }
     let mut out = c.clone();
     let mut lost = [Lost::default(); 2];
+    let policy = to.policy();
+    out.states = layout(&c.model(), &policy);
     for state in &mut out.states {
-        let (new, cost) = narrow(state, to.policy().storage).map_err(refuse)?;
-        let sum = &mut lost[usize::from(new.role != super::Role::Weight)];
-        sum.elements += cost.elements;
-        sum.rounded += cost.rounded;
-        sum.bits += cost.bits;
-        *state = new;
+        let exact = exact(c, state);
+        *state = match state.role {
+            Role::Kahan => residual(&exact, state),
+            _ => {
+                let (new, cost) = narrow(&exact, policy.storage).map_err(refuse)?;
+                let sum = &mut lost[usize::from(new.role != Role::Weight)];
+                sum.elements += cost.elements;
+                sum.rounded += cost.rounded;
+                sum.bits += cost.bits;
+                new
+            }
+        };
     }
     out.scheme = to;
     out.columns = Columns::default();
@@ -115,6 +161,7 @@ pub fn convert(c: &Checkpoint, to: Scheme) -> Result<(Checkpoint, [Lost; 2]), Er
         rounded: lost[0].rounded + lost[1].rounded,
     });
     m.scheme = to.name().into();
+    m.tensors = roles(&c.model(), &policy);
     m.storage = to.policy().storage.name().into();
     m.digest = format!("{:016x}", digest(&out.states));
     m.settings.schemes = vec![to];

@@ -2,14 +2,14 @@
 
 use super::file::hex;
 use super::locate::{BEST, file_name, steps_in};
-use super::meta::{Best, DataId, Extents, LedgerMeta};
+use super::meta::{Best, DataId, Extents, LedgerMeta, ScalerEntry};
 use super::{Checkpoint, Columns, FORMAT, Meta, digest, roles, to_file};
 use crate::config::{Scheme, Settings};
 use crate::data::named::is_named;
 use crate::error::Error;
 use crate::models::char_gpt::CharGpt;
 use crate::report::files::{sweep, write_durable};
-use crate::report::ledger::{CurveRow, SchemeLedger, StepRow};
+use crate::report::ledger::{CurveRow, ScalerRow, SchemeLedger, StepRow};
 use crate::train::progress::Progress;
 use crate::train::session::Session;
 use sha2::{Digest, Sha256};
@@ -126,6 +126,7 @@ impl Keeper {
         meta.updates = p.updates;
         meta.cursor = p.cursor();
         meta.train_ema = p.ema;
+        meta.scaler = session.scaler()?;
         meta.best = p.best;
         meta.lineage = p.lineage.clone();
         meta.digest = format!("{:016x}", digest(&states));
@@ -194,7 +195,7 @@ pub fn template(
         data,
         vocabulary: vocab.iter().collect(),
         ledger: LedgerMeta::default(),
-        tensors: roles(model),
+        tensors: roles(model, &scheme.policy()),
         digest: String::new(),
         sha256: String::new(),
     }
@@ -244,6 +245,7 @@ fn sparse(ledger: &SchemeLedger, p: &Progress) -> LedgerMeta {
         curve: curve(&ledger.curve),
         curve_fp32: curve(&ledger.curve_fp32),
         swallow: ledger.swallow.iter().map(|r| (r.0 as u64, r.1)).collect(),
+        scaler: ledger.scaler.iter().map(scaler_entry).collect(),
         histogram: ledger.histogram.clone(),
         timed_ms: p.timed_ms,
         timed_steps: p.timed,
@@ -251,6 +253,28 @@ fn sparse(ledger: &SchemeLedger, p: &Progress) -> LedgerMeta {
         tensor_swallow: (ledger.tensor_swallow.iter())
             .map(|r| (r.0 as u64, r.1.clone()))
             .collect(),
+    }
+}
+
+fn scaler_entry(r: &ScalerRow) -> ScalerEntry {
+    ScalerEntry {
+        step: r.step as u64,
+        scale: r.loss_scale.into(),
+        skipped: r.skipped,
+        applied: r.applied_steps,
+        clip: r.clip_factor.map(f64::from),
+        first: r.first_nonfinite.clone(),
+    }
+}
+
+fn scaler_row(e: &ScalerEntry) -> ScalerRow {
+    ScalerRow {
+        step: e.step as usize,
+        loss_scale: e.scale as f32,
+        skipped: e.skipped,
+        applied_steps: e.applied,
+        clip_factor: e.clip.map(|c| c as f32),
+        first_nonfinite: e.first.clone(),
     }
 }
 
@@ -267,8 +291,12 @@ pub fn restore_ledger(c: &Checkpoint, ledger: &mut SchemeLedger) {
             .collect()
     };
     ledger.curve = curve(&l.curve);
-    ledger.curve_fp32 = curve(&l.curve_fp32);
+    ledger.curve_fp32 = match c.scheme() {
+        Scheme::Fp32 => vec![], // the same as its own, which earlier versions kept twice
+        _ => curve(&l.curve_fp32),
+    };
     ledger.swallow = l.swallow.iter().map(|r| (r.0 as usize, r.1)).collect();
+    ledger.scaler = l.scaler.iter().map(scaler_row).collect();
     ledger.histogram = l.histogram.clone();
     ledger.tensor_swallow = (l.tensor_swallow.iter())
         .map(|r| (r.0 as usize, r.1.clone()))

@@ -169,6 +169,9 @@ pub struct LedgerMeta {
     pub curve_fp32: Vec<(u64, f64, f64)>,
     /// (step, share of swallowed updates).
     pub swallow: Vec<(u64, f64)>,
+    /// Rows of the loss scaler, of a scheme that has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scaler: Vec<ScalerEntry>,
     /// (log10 of the lower edge, count) of the gradient histogram.
     pub histogram: Vec<(f64, u64)>,
     /// Milliseconds of the timed steps together.
@@ -182,6 +185,24 @@ pub struct LedgerMeta {
     pub tensor_swallow: Vec<(u64, Vec<u64>)>,
 }
 
+/// A row of the loss scaler: [`crate::report::ledger::ScalerRow`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScalerEntry {
+    /// Step.
+    pub step: u64,
+    /// Scale that it used.
+    pub scale: f64,
+    /// Whether it was skipped.
+    pub skipped: bool,
+    /// Updates applied.
+    pub applied: u64,
+    /// Factor of clipping.
+    pub clip: Option<f64>,
+    /// First operation that was not finite.
+    pub first: String,
+}
+
 /// What a tensor is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -192,7 +213,7 @@ pub enum Role {
     M,
     /// Second moment of the weight `of`.
     V,
-    /// Compensation of the weight `of` (a later scheme's Kahan term).
+    /// Compensation of the weight `of`: what rounding took away (Kahan).
     Kahan,
     /// A dense column of the ledger.
     Ledger,

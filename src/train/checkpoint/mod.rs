@@ -6,7 +6,7 @@
 //! ```
 //!
 //! * Weights stand under PyTorch's names in the scheme's own type (F32 or BF16), unpadded; the moments
-//!   of `x` are `x.m` and `x.v`; the ledger's dense columns are `ledger.lr` (F64), `ledger.loss` and
+//!   of `x` are `x.m` and `x.v`, its compensation, of a scheme that has one, is `x.c`; the ledger's dense columns are `ledger.lr` (F64), `ledger.loss` and
 //!   `ledger.grad_norm` (F32). A reader of weights alone passes over the others.
 //! * [`Meta`] is JSON under the key `isobit` of the file's metadata. It holds all else that the run
 //!   depends on, the rest of the ledger included, so that the run's files go on as if unbroken wherever
@@ -33,6 +33,7 @@ use crate::dtype::DType;
 use crate::error::Error;
 use crate::kernels::digest::{combine, element};
 use crate::models::char_gpt::CharGpt;
+use crate::passes::autocast::Policy;
 pub(crate) use crate::report::files::plain_tag;
 use crate::train::weights::Tensors;
 use file::fault;
@@ -200,17 +201,17 @@ fn stored(dtype: DType) -> Dtype {
 }
 
 /// The states of a model in the order of their digests, without words.
-pub(crate) fn layout(model: &CharGpt, dtype: DType) -> Vec<State> {
+pub(crate) fn layout(model: &CharGpt, policy: &Policy) -> Vec<State> {
     let mut out = Vec::new();
     for w in model.weights() {
-        let roles = [Role::Weight, Role::M, Role::V];
-        for (role, name) in roles.into_iter().zip(w.states()) {
+        let roles = [Role::Weight, Role::M, Role::V, Role::Kahan];
+        for (role, name) in roles.into_iter().zip(w.states(policy)) {
             out.push(State {
                 name,
                 role,
                 of: w.name.clone(),
                 dims: w.dims.clone(),
-                dtype,
+                dtype: policy.storage,
                 words: vec![],
             });
         }
@@ -219,9 +220,8 @@ pub(crate) fn layout(model: &CharGpt, dtype: DType) -> Vec<State> {
 }
 
 /// The roles of all tensors, for the metadata.
-pub(crate) fn roles(model: &CharGpt) -> BTreeMap<String, meta::Tensor> {
-    // The type plays no part in a role.
-    let states = layout(model, DType::F32).into_iter().map(|s| {
+pub(crate) fn roles(model: &CharGpt, policy: &Policy) -> BTreeMap<String, meta::Tensor> {
+    let states = layout(model, policy).into_iter().map(|s| {
         let (role, of) = (s.role, Some(s.of));
         (s.name, meta::Tensor { role, of })
     });

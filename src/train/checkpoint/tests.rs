@@ -20,7 +20,7 @@ pub(crate) fn sample(scheme: Scheme) -> (Meta, Vec<State>, Columns) {
     let model = settings.model(5);
     let dtype = scheme.policy().storage;
     let mut random = Stream::new(3, 4);
-    let mut states = layout(&model, dtype);
+    let mut states = layout(&model, &scheme.policy());
     for s in &mut states {
         let n = s.dims.iter().product();
         let values: Vec<f32> = (0..n).map(|_| random.normal() as f32).collect();
@@ -55,10 +55,10 @@ pub(crate) fn sample(scheme: Scheme) -> (Meta, Vec<State>, Columns) {
         },
         train_ema: Some(4.098),
         // Case 13 of the public bug reports: a scaler's state comes back as it was.
-        scaler: Some(Scaler {
+        scaler: scheme.policy().scaled.then_some(Scaler {
             scale: 1024.0,
             good_steps: 1,
-            skipped: 3,
+            skipped: 0,
         }),
         random: [("rounding".to_string(), u64::MAX)].into(),
         best: Some(Best {
@@ -87,7 +87,7 @@ pub(crate) fn sample(scheme: Scheme) -> (Meta, Vec<State>, Columns) {
             curve_fp32: vec![(1, 1.0 / 3.0, 4.1)],
             ..LedgerMeta::default()
         },
-        tensors: roles(&model),
+        tensors: roles(&model, &scheme.policy()),
         digest: format!("{:016x}", digest(&states)),
         sha256: String::new(),
     };

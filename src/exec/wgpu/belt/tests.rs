@@ -148,6 +148,8 @@ fn every_shader_stays_valid() {
         histogram: false,
         digest: false,
         policy: FP32,
+        accumulate: 1,
+        scaling: None,
     };
     let train = model.train_program(&o).expect("differentiable");
     let mut plans = vec![compile("train", train).expect("compiles")];

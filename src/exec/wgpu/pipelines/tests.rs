@@ -86,6 +86,8 @@ fn kernels_that_index_by_data_are_known() {
         "gather",
         "row_order",
         "gather_grad",
+        "step_scalars",
+        "loss_scale",
     ];
     assert_eq!(names, expected);
 }

@@ -1,0 +1,86 @@
+//! CUDA C to machine code, at run time, by NVIDIA's NVRTC.
+
+use cudarc::nvrtc::{result, sys};
+use std::ffi::{CStr, CString, c_char};
+
+/// The files of `shaders/cuda`: names and texts.
+pub const SOURCES: &[(&str, &str)] = &[
+    (
+        "ceiling.cu",
+        include_str!("../../../shaders/cuda/ceiling.cu"),
+    ),
+    (
+        "gemm_mma.cu",
+        include_str!("../../../shaders/cuda/gemm_mma.cu"),
+    ),
+    (
+        "gemm_wgmma.cu",
+        include_str!("../../../shaders/cuda/gemm_wgmma.cu"),
+    ),
+];
+
+/// Whether the library is there.
+pub fn present() -> bool {
+    // SAFETY: opens and closes libraries by NVRTC's names, which run no code of consequence when loaded.
+    unsafe { sys::is_culib_present() }
+}
+
+/// Compiles a file of [`SOURCES`] for an architecture (`sm_80`, `sm_90a`) to a CUBIN.
+///
+/// # Errors
+/// There is no such file, or the compiler's log in one line.
+///
+/// # Panics
+/// If NVRTC is not there: see [`present`].
+pub fn compile(name: &str, arch: &str) -> Result<Vec<u8>, String> {
+    let source = SOURCES.iter().find(|s| s.0 == name);
+    let text = source.ok_or_else(|| format!("there is no {name}"))?.1;
+    let zero = |_| format!("{name} holds a zero byte");
+    let (text, title) = (
+        CString::new(text).map_err(zero)?,
+        CString::new(name).map_err(zero)?,
+    );
+    let program = Program::new(&text, &title).map_err(|e| format!("{name}: {e}"))?;
+    let options = [format!("--gpu-architecture={arch}"), "--std=c++17".into()];
+    // SAFETY: the program lives until the end of this function.
+    if let Err(e) = unsafe { result::compile_program(program.0, &options) } {
+        return Err(format!("{name} for {arch}: {e}: {}", program.log()));
+    }
+    program
+        .cubin()
+        .map_err(|e| format!("{name} for {arch}: {e}"))
+}
+
+struct Program(sys::nvrtcProgram);
+
+impl Program {
+    fn new(text: &CStr, title: &CStr) -> Result<Program, result::NvrtcError> {
+        result::create_program(text, Some(title)).map(Program)
+    }
+
+    fn log(&self) -> String {
+        // SAFETY: the program lives as long as `self`.
+        let log: Vec<c_char> = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
+        let bytes: Vec<u8> = log.iter().map(|c| *c as u8).filter(|c| *c != 0).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+        lines.collect::<Vec<_>>().join(": ")
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, result::NvrtcError> {
+        let mut size = 0;
+        // SAFETY: the program lives as long as `self`, and `size` is where the length goes.
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) }.result()?;
+        let mut out = vec![0u8; size];
+        // SAFETY: as above, with as many bytes as were asked for.
+        unsafe { sys::nvrtcGetCUBIN(self.0, out.as_mut_ptr().cast()) }.result()?;
+        Ok(out)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed here alone. A failure would leak a compiler's memory.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
