@@ -315,3 +315,29 @@ fn text_of_files_stays_text() {
     );
     assert!(page.matches("&lt;img src=x onerror=alert(1)&gt;").count() >= 8);
 }
+
+/// Files of many rows make no large page: tables and lines are thinned, and say so.
+#[test]
+fn long_files_are_thinned() {
+    use std::fmt::Write;
+    let dir = fresh("report-long");
+    write(&dir, "", LOSES);
+    let mut curve = "step,val_loss,train_ema\n".to_string();
+    let mut tensors = "step,tensor,elements,swallow_frac\n".to_string();
+    let mut scaler = "step,loss_scale,skipped\n".to_string();
+    for i in 1..=50_000 {
+        let _ = writeln!(curve, "{i},{}.5,2", 1 + i % 3);
+        // As many tensors as steps: nothing may grow with their product.
+        let _ = writeln!(tensors, "{i},t{i},4,0.25");
+        let _ = writeln!(scaler, "{i},{},1", 1u64 << (i % 20));
+    }
+    std::fs::write(dir.join("curve_mixed.csv"), curve).expect("written");
+    std::fs::write(dir.join("tensor_swallow.csv"), tensors).expect("written");
+    std::fs::write(dir.join("scaler_fp16.csv"), scaler).expect("written");
+    let o = isobit(&dir, &["report", "."]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    let page = std::fs::read_to_string(dir.join("report.html")).expect("the page");
+    assert!(page.len() < 3_000_000, "{}", page.len());
+    assert!(page.contains("300 of 50000 rows; the file has them all."));
+    assert!(page.contains("12 of 50000 steps"));
+}
