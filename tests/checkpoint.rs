@@ -109,7 +109,7 @@ fn ten_steps_are_five_and_resume_and_five() {
     done(&dir, &[&CONFIG[..], &half].concat());
     let sub = dir.join("elsewhere");
     std::fs::create_dir(&sub).expect("a folder");
-    let all = ["train", "--resume", "../c", "--schemes", "fp32,mixed,bf16"];
+    let all = ["train", "--resume", "../c", "--schemes", ALL];
     let rest = done(&sub, &all);
     assert!(
         digest_of(&rest, "mixed") == digest_of(&whole, "mixed"),

@@ -59,9 +59,9 @@ Examples:
   isobit sample --from results/tiny-cpu/checkpoints/fp32     text from a trained model
   isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
+  isobit gemm                                what a product costs in each type, and how wrong it is
   isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
-  isobit gemm                                what a product costs in each type, and how wrong it is
   isobit explain --scheme mixed              what a precision scheme does to the model
   isobit train --help                        every training flag";
 

@@ -178,7 +178,6 @@ impl SchemeLedger {
             let file = self.dir.join(format!("swallow{}.csv", self.tag));
             write_atomic(&file, &table(["step", "swallow_frac"], rows)?)?;
         }
-        self.flush_tensors()?;
         if !self.scaler.is_empty() {
             let rows = self.scaler.iter().map(|r| {
                 [
@@ -192,6 +191,7 @@ impl SchemeLedger {
             });
             write_atomic(&name("scaler"), &table(SCALER, rows)?)?;
         }
+        self.flush_tensors()?;
         if !self.histogram.is_empty() && self.tag.is_empty() {
             let rows = self
                 .histogram
@@ -206,6 +206,15 @@ impl SchemeLedger {
     }
 }
 
+/// The columns of `scaler_fp16{tag}.csv`.
+const SCALER: [&str; 6] = [
+    "step",
+    "loss_scale",
+    "skipped",
+    "applied_steps",
+    "clip_factor",
+    "first_nonfinite",
+];
 impl SchemeLedger {
     /// Writes `tensor_swallow{tag}.csv`, where there are counts.
     fn flush_tensors(&self) -> Result<(), Error> {
@@ -274,15 +283,6 @@ pub fn write_plans(
     let header = ["scheme", "operation", "class", "operands", "result"];
     whole(&file("policy"), header, policy, own, keep)
 }
-/// The columns of `scaler_fp16{tag}.csv`.
-const SCALER: [&str; 6] = [
-    "step",
-    "loss_scale",
-    "skipped",
-    "applied_steps",
-    "clip_factor",
-    "first_nonfinite",
-];
 
 /// Whether a file name is one that a run writes into its output folder.
 pub fn is_ours(name: &str) -> bool {

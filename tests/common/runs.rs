@@ -22,6 +22,8 @@ pub const FILES: &[&str] = &[
     "swallow.csv",
     "tensor_swallow.csv",
     "gradhist.csv",
+    "memory.csv",
+    "policy.csv",
 ];
 
 /// Writes `train.toml` and `text.txt`: ten steps of a small model that visit every ledger on both sides
