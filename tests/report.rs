@@ -231,29 +231,31 @@ fn a_missing_file_leaves_a_note() {
     assert_eq!((o.status.code(), stderr(&o).lines().count()), (Some(2), 1));
 }
 
+/// A file, and what is done to its text.
+type Change = (&'static str, fn(&str) -> String);
+
 #[test]
 fn torn_and_hostile_files_are_one_line() {
     let dir = fresh("report-hostile");
-    type Change<'a> = (&'a str, &'a dyn Fn(&str) -> String);
     let changes: [Change; 12] = [
-        ("curve_mixed.csv", &|t| t[..t.len() - 4].into()),
-        ("curve_fp32.csv", &|t| t.replace("\n100,", "\n100,nan,")),
-        ("curve_bf16.csv", &|t| t.replace("\n200,", "\n200,1e999,")),
-        ("curve_fp32eval_bf16.csv", &|_| {
+        ("curve_mixed.csv", |t| t[..t.len() - 4].into()),
+        ("curve_fp32.csv", |t| t.replace("\n100,", "\n100,nan,")),
+        ("curve_bf16.csv", |t| t.replace("\n200,", "\n200,1e999,")),
+        ("curve_fp32eval_bf16.csv", |_| {
             "step,val_loss,train_ema\n5,1,1\n3,1,1\n".into()
         }),
-        ("swallow.csv", &|_| "step,swallow_frac\n1,1.5\n".into()),
-        ("tensor_swallow.csv", &|_| {
+        ("swallow.csv", |_| "step,swallow_frac\n1,1.5\n".into()),
+        ("tensor_swallow.csv", |_| {
             "step,tensor,elements,swallow_frac\n1,a,-4,0.5\n".into()
         }),
-        ("gradhist.csv", &|_| "log10_bin_lo,count\n-3.0,5\n".into()),
-        ("scaler_fp16.csv", &|_| {
+        ("gradhist.csv", |_| "log10_bin_lo,count\n-3.0,5\n".into()),
+        ("scaler_fp16.csv", |_| {
             "step,loss_scale,skipped\n1,0,0\n".into()
         }),
-        ("summary.csv", &|t| t.replace("portable", "portable,extra")),
-        ("seeds.csv", &|t| t.replace("0.0031000", "-1")),
-        ("memory.csv", &|t| t.replace("parameters,", "parameters,x")),
-        ("env.json", &|_| "[".repeat(100_000)),
+        ("summary.csv", |t| t.replace("portable", "portable,extra")),
+        ("seeds.csv", |t| t.replace("0.0031000", "-1")),
+        ("memory.csv", |t| t.replace("parameters,", "parameters,x")),
+        ("env.json", |_| "[".repeat(100_000)),
     ];
     for (file, change) in changes {
         write(&dir, "", LOSES);
@@ -312,4 +314,30 @@ fn text_of_files_stays_text() {
         "markup"
     );
     assert!(page.matches("&lt;img src=x onerror=alert(1)&gt;").count() >= 8);
+}
+
+/// Files of many rows make no large page: tables and lines are thinned, and say so.
+#[test]
+fn long_files_are_thinned() {
+    use std::fmt::Write;
+    let dir = fresh("report-long");
+    write(&dir, "", LOSES);
+    let mut curve = "step,val_loss,train_ema\n".to_string();
+    let mut tensors = "step,tensor,elements,swallow_frac\n".to_string();
+    let mut scaler = "step,loss_scale,skipped\n".to_string();
+    for i in 1..=50_000 {
+        let _ = writeln!(curve, "{i},{}.5,2", 1 + i % 3);
+        // As many tensors as steps: nothing may grow with their product.
+        let _ = writeln!(tensors, "{i},t{i},4,0.25");
+        let _ = writeln!(scaler, "{i},{},1", 1u64 << (i % 20));
+    }
+    std::fs::write(dir.join("curve_mixed.csv"), curve).expect("written");
+    std::fs::write(dir.join("tensor_swallow.csv"), tensors).expect("written");
+    std::fs::write(dir.join("scaler_fp16.csv"), scaler).expect("written");
+    let o = isobit(&dir, &["report", "."]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    let page = std::fs::read_to_string(dir.join("report.html")).expect("the page");
+    assert!(page.len() < 3_000_000, "{}", page.len());
+    assert!(page.contains("300 of 50000 rows; the file has them all."));
+    assert!(page.contains("12 of 50000 steps"));
 }

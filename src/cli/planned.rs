@@ -3,6 +3,7 @@
 use super::explain::policy_rows;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::passes::memory::session_bytes;
 use crate::plan::account::held;
 use crate::report::ledger;
 use crate::train::session::Programs;
@@ -36,7 +37,10 @@ pub fn write_plans(
 /// programs add.
 fn memory_rows(scheme: &str, programs: &Programs) -> Vec<ledger::MemoryRow> {
     let h = held(programs.train());
-    let other = programs.bytes().saturating_sub(h.total());
+    // The measured peak is taken without the evaluation in fp32.
+    let mut plans = programs.plans();
+    plans.retain(|p| p.name != "eval-fp32");
+    let other = session_bytes(&plans).saturating_sub(h.total());
     [
         ("parameters", h.parameters),
         ("moments", h.moments),

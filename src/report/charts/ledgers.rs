@@ -1,10 +1,10 @@
 //! Plots of swallowed updates, gradients and the loss scale.
 
-use super::{cells, ends, line_cells, look};
+use super::{cells, ends, line_cells, look, sample, sampled};
 use crate::report::plot::chart::*;
 use crate::report::plot::evenly;
 use crate::report::plot::scale::{Form, grouped};
-use crate::report::read::{Group, TensorShares};
+use crate::report::read::{Group, ScalerRow, TensorShares};
 use crate::report::verdict::{FP16_LEAST, FP16_MOST, FP16_NORMAL};
 
 fn share(v: f64) -> String {
@@ -53,14 +53,15 @@ pub(super) fn heat(g: &Group) -> Option<Chart> {
         let found = t.shares.binary_search_by_key(step, |s| s.0);
         found.ok().map(|i| t.shares[i].1)
     };
-    let row = |t: &TensorShares| {
-        (
-            t.name.clone(),
-            steps.iter().map(|s| at(t, s)).collect::<Vec<_>>(),
-        )
+    // The page has room for so many steps and tensors; the file has them all.
+    let all = (steps.len(), g.tensors.len());
+    let steps: Vec<u64> = evenly(all.0, 40).into_iter().map(|i| steps[i]).collect();
+    let tensors: Vec<&TensorShares> = sample(all.1).into_iter().map(|i| &g.tensors[i]).collect();
+    let row = |t: &&TensorShares| {
+        let shares = steps.iter().map(|s| at(t, s));
+        (t.name.clone(), shares.collect::<Vec<_>>())
     };
-    let rows: Vec<(String, Vec<Option<f64>>)> = g.tensors.iter().map(row).collect();
-    // A page's table has room for so many columns; the file has all.
+    let rows: Vec<(String, Vec<Option<f64>>)> = tensors.iter().map(row).collect();
     let shown = evenly(steps.len(), 12);
     let names: Vec<String> = shown
         .iter()
@@ -70,28 +71,29 @@ pub(super) fn heat(g: &Group) -> Option<Chart> {
         .into_iter()
         .chain(names.iter().map(String::as_str))
         .collect();
-    let table = g.tensors.iter().zip(&rows).map(|(t, r)| {
+    let table = tensors.iter().zip(&rows).map(|(t, r)| {
         let shares = shown.iter().map(|&i| r.1[i].map_or(String::new(), share));
         [t.name.clone(), grouped(t.elements as i64)]
             .into_iter()
             .chain(shares)
             .collect()
     });
-    let mut cells = cells(&header, table.collect(), "the file");
-    if shown.len() < steps.len() {
-        cells.note += &format!(
+    let mut cells = sampled(&header, table.collect(), all.1, "the file");
+    if shown.len() < all.0 {
+        let steps = format!(
             " {} of {} steps; the file has them all.",
             shown.len(),
-            steps.len()
+            all.0
         );
+        cells.note += &steps;
     }
     let last = |r: &(String, Vec<Option<f64>>)| r.1.last().copied().flatten().unwrap_or(0.0);
     let most = rows.iter().max_by(|a, b| last(a).total_cmp(&last(b)))?;
     let least = rows.iter().min_by(|a, b| last(a).total_cmp(&last(b)))?;
     let says = format!(
         "{} tensors at {} steps. At the last step most in {}, {}; least in {}, {}.",
-        rows.len(),
-        steps.len(),
+        all.1,
+        all.0,
         most.0,
         share(last(most)),
         least.0,
@@ -197,7 +199,9 @@ pub(super) fn scaler(g: &Group) -> Option<Chart> {
     let rows = g.scaler.iter().enumerate().filter(|(i, r)| {
         *i == 0 || r.skipped || *i + 1 == g.scaler.len() || g.scaler[i - 1].scale != r.scale
     });
-    let rows = rows.map(|(_, r)| {
+    let rows: Vec<&ScalerRow> = rows.map(|(_, r)| r).collect();
+    let row = |i: usize| {
+        let r = rows[i];
         let skipped = if r.skipped { "yes" } else { "" };
         vec![
             grouped(r.step as i64),
@@ -205,7 +209,7 @@ pub(super) fn scaler(g: &Group) -> Option<Chart> {
             skipped.into(),
             r.culprit.clone(),
         ]
-    });
+    };
     Some(Chart {
         id: format!("loss-scale{}", g.tag),
         title: "Loss scale and skipped steps".into(),
@@ -219,9 +223,10 @@ pub(super) fn scaler(g: &Group) -> Option<Chart> {
             last.scale,
             last.step
         ),
-        cells: cells(
+        cells: sampled(
             &["step", "loss scale", "skipped", "first not finite"],
-            rows.collect(),
+            sample(rows.len()).into_iter().map(row).collect(),
+            rows.len(),
             "the file",
         ),
         kind: Kind::Lines(Lines {

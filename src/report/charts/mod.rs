@@ -5,6 +5,7 @@ mod curves;
 mod ledgers;
 
 use super::plot::chart::{Cells, Chart, Series};
+use super::plot::evenly;
 use super::plot::scale::grouped;
 use super::read::{Group, SCHEMES};
 pub use costs::gemm;
@@ -134,17 +135,28 @@ fn look(name: &str) -> usize {
     SCHEMES.iter().position(|s| *s == name).unwrap_or(0)
 }
 
+/// At most [`MOST_ROWS`] of so many rows, the first and the last among them.
+fn sample(all: usize) -> Vec<usize> {
+    evenly(all, MOST_ROWS)
+}
+
 fn cells(header: &[&str], rows: Vec<Vec<String>>, file: &str) -> Cells {
     let all = rows.len();
-    let step = all.div_ceil(MOST_ROWS).max(1);
-    let kept = |(i, r): (usize, Vec<String>)| (i % step == 0 || i + 1 == all).then_some(r);
-    let note = match step {
-        1 => String::new(),
-        n => format!("Every {n}th of {all} rows; {file} has them all."),
+    let kept = sample(all);
+    let mut rows: Vec<Option<Vec<String>>> = rows.into_iter().map(Some).collect();
+    let rows = kept.iter().filter_map(|&i| rows[i].take()).collect();
+    sampled(header, rows, all, file)
+}
+
+/// A table of rows that were chosen by [`sample`] of `all`.
+fn sampled(header: &[&str], rows: Vec<Vec<String>>, all: usize, file: &str) -> Cells {
+    let note = match rows.len() < all {
+        false => String::new(),
+        true => format!("{} of {all} rows; {file} has them all.", rows.len()),
     };
     Cells {
         header: header.iter().map(|h| h.to_string()).collect(),
-        rows: rows.into_iter().enumerate().filter_map(kept).collect(),
+        rows,
         note,
     }
 }
@@ -157,23 +169,20 @@ fn line_cells(series: &[Series], show: impl Fn(f64) -> String, file: &str) -> Ce
         .collect();
     steps.sort_unstable();
     steps.dedup();
-    let mut at = vec![0; series.len()];
-    let rows = steps.iter().map(|&step| {
-        let mut row = vec![grouped(step as i64)];
-        for (s, at) in series.iter().zip(&mut at) {
-            match s.points.get(*at).filter(|p| p.0 as u64 == step) {
-                Some(p) => {
-                    *at += 1;
-                    row.push(show(p.1));
-                }
-                None => row.push(String::new()),
-            }
-        }
-        row
-    });
+    let value = |s: &Series, step: u64| {
+        let at = s.points.binary_search_by_key(&step, |p| p.0 as u64);
+        at.map_or(String::new(), |i| show(s.points[i].1))
+    };
+    let row = |i: usize| {
+        let own = series.iter().map(|s| value(s, steps[i]));
+        std::iter::once(grouped(steps[i] as i64))
+            .chain(own)
+            .collect()
+    };
+    let rows = sample(steps.len()).into_iter().map(row).collect();
     let names = series.iter().map(|s| s.name.as_str());
     let header: Vec<&str> = std::iter::once("step").chain(names).collect();
-    cells(&header, rows.collect(), file)
+    sampled(&header, rows, steps.len(), file)
 }
 
 /// Where lines end, in words.

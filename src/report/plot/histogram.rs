@@ -73,12 +73,13 @@ pub fn draw(h: &Histogram, width: f64) -> Scene {
     if let Some(r) = h.ranges.iter().find(|r| r.name == "fp16") {
         for edge in [r.least, r.normal] {
             let at = x.at(edge);
-            s.stroke(
-                vec![(at, strips), (at, bottom)],
-                Ink::Scheme(r.look),
-                1.3,
-                &[4.0, 3.0],
-            );
+            let below = strips + h.ranges.len() as f64 * STRIP;
+            for part in [
+                vec![(at, strips), (at, below)],
+                vec![(at, top), (at, bottom)],
+            ] {
+                s.stroke(part, Ink::Scheme(r.look), 1.3, &[4.0, 3.0]);
+            }
         }
     }
     s.rule((left, bottom), (right, bottom), Ink::Axis);

@@ -4,7 +4,7 @@ use super::chart::{Lines, Series};
 use super::scale::{Form, Scale, grouped};
 use super::scene::{Anchor, Mark, Point, Scene};
 use super::style::{Ink, LOOKS};
-use super::{GAP, Legend, SMALL, Sample, font};
+use super::{GAP, Legend, SMALL, Sample, evenly, font};
 
 /// Points of a line that are drawn; of more, the extremes of each stretch.
 const MOST: usize = 600;
@@ -72,8 +72,8 @@ pub fn draw(l: &Lines, width: f64) -> Scene {
         }
     }
     s.text((right, bottom + 18.0), SMALL, Anchor::End, Ink::Soft, name);
-    for step in &l.marks {
-        let at = x.at(*step as f64);
+    for i in evenly(l.marks.len(), MOST) {
+        let at = x.at(l.marks[i] as f64);
         s.stroke(vec![(at, top), (at, top + 14.0)], Ink::Text, 1.5, &[]);
     }
     for (i, line) in l.series.iter().enumerate() {

@@ -156,7 +156,7 @@ fn tensors(path: &Path) -> Result<Vec<TensorShares>, Error> {
 fn histogram(path: &Path) -> Result<Vec<(f64, u64)>, Error> {
     let bins = rows(path, &["log10_bin_lo", "count"], |t, r| {
         let low = t.number(r, "log10_bin_lo", -60.0, 60.0)?;
-        let count = t.count(r, "count")?.min(1 << 60);
+        let count = t.count(r, "count")?.min(1 << 50);
         Ok((low, count))
     })?;
     // The width of a range is what lies between two edges.
@@ -208,7 +208,7 @@ fn seeds(path: &Path) -> Result<Vec<SeedsRow>, Error> {
 
 fn memory(path: &Path) -> Result<Vec<MemoryRow>, Error> {
     let all = rows(path, &["scheme", "class", "bytes"], |t, r| {
-        let bytes = t.count(r, "bytes")?.min(1 << 60);
+        let bytes = t.count(r, "bytes")?.min(1 << 50);
         let class = t.text(r, "class").to_string();
         let scheme = known(t.text(r, "scheme"));
         Ok(scheme.map(|scheme| MemoryRow {

@@ -16,6 +16,8 @@ pub const SCHEMES: [&str; 6] = ["fp32", "mixed", "fp16", "bf16", "bf16-sr", "bf1
 /// Most files that a folder may have.
 const MOST_FILES: usize = 10_000;
 
+/// Most tags in a folder.
+const MOST_TAGS: usize = 64;
 /// Largest `env.json`.
 const LARGEST_ENV: u64 = 4 << 20;
 
@@ -199,6 +201,12 @@ pub fn folder(dir: &Path) -> Result<Folder, Error> {
         let group = groups.entry(place.tag.clone()).or_default();
         group.tag = place.tag.clone();
         read_into(group, &place, &dir.join(&name))?;
+    }
+    if groups.len() > MOST_TAGS {
+        return usage(format!(
+            "{}: has files of more than {MOST_TAGS} tags; make the report of fewer at a time",
+            dir.display()
+        ));
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
     for g in &mut groups {
