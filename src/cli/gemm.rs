@@ -58,17 +58,18 @@ pub struct GemmArgs {
 }
 
 const NOTES: &str = "\
-One product of square matrices of normal random numbers; only the type changes. Columns of the table:
-  dtype, ms, tflops     the median time of a product, and 2 n^3 operations in that time
-  device, backend, path where, and which kernel
-  grade                 portable (the CPU executor's bits) or fast; --numerics fast asks for fast
-  emulation             native, or emulated: operands are rounded to the type beforehand and multiplied in
-                        f32 (bf16: packed, unpacked by the kernel), so that the error is the type's own
-                        and the time is not
-  ceiling_fraction      of the rate of fused f32 multiply-adds in registers, measured in the same run
-  error                 |C - C64| / |C64| on sampled rows, C64 being the f64 product of the unrounded f32
-                        operands
-Ends with 0, with 130 after Ctrl-C (the types done by then are in the files), or with 2 on an error.";
+One product of square matrices of normal random numbers; only the type changes. The table:
+  dtype, ms, tflops      median time of a product; 2 n^3 operations in that time
+  device, backend, path  where, and by which kernel
+  grade                  portable, or fast with --numerics fast
+  emulation              native, or emulated: operands rounded to the type beforehand and
+                         multiplied in f32 (bf16: packed, unpacked by the kernel). The error
+                         is then the type's own, the time is not
+  ceiling_fraction       of the rate of multiply-adds in registers, measured in the same run
+  error                  |C - C64| / |C64| on sampled rows; C64 is the f64 product of the
+                         unrounded f32 operands
+Ends with 0, with 130 after Ctrl-C (the types done by then are in the files), or with 2 on an
+error.";
 
 /// Runs the command; returns the exit code.
 ///

@@ -297,7 +297,7 @@ impl Engine for Cuda {
         let mut blocks = units as u32 * 32;
         loop {
             let ms = self.loop_ms(name, blocks)?;
-            if ms >= 10.0 || blocks >= 1 << 22 {
+            if ms >= 2.0 || blocks >= 1 << 22 {
                 let warps = f64::from(blocks) * THREADS as f64 / 32.0;
                 return Ok(warps * each * f64::from(ROUNDS) / ms / 1e9);
             }
