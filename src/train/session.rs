@@ -125,7 +125,7 @@ impl Programs {
 
     /// The plan of the training step.
     pub fn train(&self) -> &crate::plan::Plan {
-        &self.train
+        &self.stages.own.train
     }
 
     /// Hashes of the plans, by name.
