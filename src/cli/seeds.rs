@@ -92,6 +92,7 @@ pub fn train_seeds(global: &Global, args: &TrainArgs, n: i64) -> Result<i32, Err
     write_seeds(&outdir, &tag, &rows)?;
     show(&rows, s.seed);
     println!("\nwritten to {}", outdir.display());
+    super::report::after_training(&outdir);
     Ok(0)
 }
 

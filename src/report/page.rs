@@ -140,7 +140,12 @@ fn group(main: &mut String, toc: &mut Vec<(String, String)>, f: &Folder, g: &Gro
             last.0, last.1
         ))
     });
-    let lead = format!("{what} {}", rate.unwrap_or_default());
+    let mut lead = format!("{what} {}", rate.unwrap_or_default());
+    if !g.folded.is_empty() {
+        let tags = g.folded.join(", ");
+        lead +=
+            &format!(" The tags {tags} are this run from other seeds, shown in the means alone.");
+    }
     let _ = write!(
         main,
         "<section aria-labelledby=\"{id}\"><h2 id=\"{id}\">{}</h2><p class=\"lead\">{}</p><ul \

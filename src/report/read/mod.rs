@@ -151,6 +151,8 @@ pub struct Group {
     pub memory: Vec<MemoryRow>,
     /// How each operation is treated.
     pub policy: Vec<PolicyRow>,
+    /// Tags of the same run from other seeds, which are not shown by themselves.
+    pub folded: Vec<String>,
 }
 
 /// A run's folder.
@@ -202,6 +204,7 @@ pub fn folder(dir: &Path) -> Result<Folder, Error> {
         group.tag = place.tag.clone();
         read_into(group, &place, &dir.join(&name))?;
     }
+    fold_seeds(&mut groups);
     if groups.len() > MOST_TAGS {
         return usage(format!(
             "{}: has files of more than {MOST_TAGS} tags; make the report of fewer at a time",
@@ -223,6 +226,23 @@ pub fn folder(dir: &Path) -> Result<Folder, Error> {
         env: env(&dir.join("env.json"))?,
         gemm: products(dir)?,
     })
+}
+
+/// Takes out the groups whose tag is another group's and `_seed` with a number: the same run from other
+/// seeds, which `seeds{tag}.csv` sums up.
+fn fold_seeds(groups: &mut BTreeMap<String, Group>) {
+    let base = |tag: &str| {
+        let (base, seed) = tag.rsplit_once("_seed")?;
+        let number = !seed.is_empty() && seed.bytes().all(|b| b.is_ascii_digit());
+        number.then(|| base.to_string())
+    };
+    let tags: Vec<String> = groups.keys().cloned().collect();
+    for tag in tags {
+        if let Some(of) = base(&tag).and_then(|b| groups.get_mut(&b)) {
+            of.folded.push(tag.clone());
+            groups.remove(&tag);
+        }
+    }
 }
 
 /// `gemm.csv` of the folder, or else of the one above it, where `isobit gemm` puts it.
@@ -325,6 +345,18 @@ fn env(path: &Path) -> Result<Option<Value>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_seeds_are_folded_into_their_run() {
+        let tags = ["", "_a", "_a_seed5", "_b_seed5", "_seed12", "_seedling"];
+        let group = |t: &&str| (t.to_string(), Group::default());
+        let mut groups: BTreeMap<String, Group> = tags.iter().map(group).collect();
+        fold_seeds(&mut groups);
+        let left: Vec<&str> = groups.keys().map(String::as_str).collect();
+        assert_eq!(left, ["", "_a", "_b_seed5", "_seedling"]);
+        assert_eq!(groups[""].folded, ["_seed12"]);
+        assert_eq!(groups["_a"].folded, ["_a_seed5"]);
+    }
 
     #[test]
     fn names_tell_kind_scheme_and_tag() {
