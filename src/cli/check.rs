@@ -426,7 +426,7 @@ struct Table {
 impl Table {
     fn new(scheme: &'static str, labels: &[&str], first: usize, steps: usize) -> Table {
         let width = labels.iter().map(|l| l.len()).max().unwrap_or(0).max(16);
-        let mut head = format!("\n{scheme:<6} {:>6}", "step");
+        let mut head = format!("\n{scheme:<10} {:>6}", "step");
         for l in labels {
             head.push_str(&format!("  {l:<width$}"));
         }
@@ -470,7 +470,7 @@ impl Watcher for Table {
         if equal && step != self.first && step != self.steps && !step.is_multiple_of(every) {
             return;
         }
-        let mut row = format!("{:<6} {step:>6}", self.scheme);
+        let mut row = format!("{:<10} {step:>6}", self.scheme);
         for d in digests {
             row.push_str(&format!("  {:<1$}", format!("{d:016x}"), self.width));
         }
