@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 pub mod adapters;
+pub mod bench;
 pub mod check;
 pub mod checkpoints;
 pub mod device;
@@ -61,6 +62,7 @@ Examples:
   isobit eval --from results/tiny-cpu/checkpoints/mixed      its loss in fp32 and in bf16
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
   isobit gemm                                what a product costs in each type, and how wrong it is
+  isobit bench --preset small                where the time of a training step goes
   isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
@@ -114,6 +116,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Multiply matrices in each number format: speed, and the error that comes with it.
     Gemm(gemm::GemmArgs),
+    /// Time the training step, kernel by kernel, beside what the device can do
+    Bench(bench::BenchArgs),
     /// List the devices of this machine, and say which would be used.
     Adapters,
     /// Take the same training steps on several devices and compare every bit.
@@ -145,6 +149,7 @@ pub fn main() -> i32 {
         Command::Eval(args) => eval::eval(&cli.global, &args),
         Command::Export(args) => export::export(&args),
         Command::Gemm(args) => gemm::gemm(&cli.global, &args),
+        Command::Bench(args) => bench::bench(&cli.global, &args),
         Command::Adapters => adapters::adapters(&cli.global),
         Command::Check(args) => check::check(&cli.global, &args),
         Command::Replay(args) => replay::replay(&cli.global, &args),
@@ -163,8 +168,8 @@ pub fn main() -> i32 {
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
-        "train", "sample", "eval", "export", "gemm", "adapters", "check", "explain", "inspect",
-        "probe", "replay", "report", "doctor", "help",
+        "train", "sample", "eval", "export", "gemm", "bench", "adapters", "check", "explain",
+        "inspect", "probe", "replay", "report", "doctor", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

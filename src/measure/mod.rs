@@ -17,6 +17,7 @@ pub mod operands;
 pub mod plans;
 pub mod plot;
 pub mod size;
+pub mod steps;
 pub mod table;
 
 use crate::error::Error;

@@ -9,7 +9,7 @@ use super::weights::Tensors;
 use crate::config::{Scheme, Settings};
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::exec::{Executor, ProgramId, bytes};
+use crate::exec::{Executor, ProgramId, StepTime, bytes};
 use crate::kernels::digest::combine;
 use crate::kernels::histogram::BINS;
 use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions, Weight};
@@ -360,6 +360,27 @@ impl Session {
                 false => None,
             },
         })
+    }
+
+    /// The times of one training step's launches, one after the other; it trains like any other step.
+    /// Of the scheme's own programs, with one batch a step.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn profile_step(
+        &mut self,
+        s: &Settings,
+        (idx, target): &(Vec<u32>, Vec<u32>),
+        lr: f64,
+        t: u64,
+    ) -> Result<Vec<StepTime>, Error> {
+        let (program, policy) = (self.own.train, self.own.stage.policy);
+        self.last = (program, self.own.clone());
+        self.exec.write_input(program, "idx", idx)?;
+        self.exec.write_input(program, "target", target)?;
+        self.exec
+            .write_input(program, "hyper", &hyper_words(s, &policy, lr, t))?;
+        Ok(self.exec.profile(program)?)
     }
 
     /// The loss scaler's state, for a checkpoint.
