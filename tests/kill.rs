@@ -34,8 +34,14 @@ fn done(dir: &Path, args: &[&str]) -> String {
 
 /// The files but for `env.json`, the summary and checkpoints, which hold times.
 fn ledgers(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let timed =
-        |n: &str| n.ends_with(".json") || n.starts_with("summary") || n.contains("checkpoints");
+    // Files that hold times, or pictures of them; the report's parts are made of the others.
+    let timed = |n: &str| {
+        n.ends_with(".json")
+            || n.starts_with("summary")
+            || n.contains("checkpoints")
+            || n.starts_with("report")
+            || n.starts_with("plots")
+    };
     contents(dir)
         .into_iter()
         .filter(|(n, _)| !timed(n))

@@ -5,11 +5,11 @@ mod common;
 mod runs;
 
 use common::{fresh, isobit, stderr, stdout};
-use isobit::config::{Preset, Scheme, Settings};
+use isobit::config::{Preset, SCHEMES, Scheme, Settings};
 use isobit::dtype::DType;
 use isobit::models::char_gpt::TrainOptions;
 use isobit::passes::compile;
-use isobit::plan::Plan;
+use isobit::plan::{Class, Plan};
 use runs::{CONFIG, digest_of, write_config};
 use std::path::Path;
 
@@ -84,6 +84,23 @@ fn an_island_ends_where_it_ends() {
         (f32s, bufs.len())
     };
     assert_eq!(wide(&[("blocks.0.*", "fp32")]), wide(&[]));
+}
+
+/// The loss, with the mean that makes it, is f32 under every scheme and rule.
+#[test]
+fn no_rule_reaches_the_loss() {
+    for &scheme in SCHEMES {
+        for pattern in ["*", "sum", "mul", "xent", "l*"] {
+            for dtype in ["bf16", "fp16"] {
+                let plan = plan(scheme, &[(pattern, dtype)]);
+                let loss = plan.find(Class::Output, "loss").expect("an output");
+                let what = format!("{} {pattern} {dtype}", scheme.name());
+                assert_eq!(plan.buf(loss).ty.dtype, DType::F32, "{what}");
+            }
+        }
+    }
+    let e = settings(&[("loss", "bf16")]).policy_of(Scheme::Mixed);
+    assert!(e.is_err_and(|e| e.to_string().contains("the loss is f32")));
 }
 
 #[test]

@@ -55,6 +55,7 @@ pub fn lint(s: &Settings, vocab: usize, weights: &Weights) -> Vec<Finding> {
     if names.contains(&"fp16") {
         loss_scale(s, &mut add);
     }
+    rules(s, &mut add);
     schedule(s, &mut add);
     size(s, &mut add);
     if names.iter().any(|n| *n != "fp32") {
@@ -63,6 +64,24 @@ pub fn lint(s: &Settings, vocab: usize, weights: &Weights) -> Vec<Finding> {
     }
     out.sort_by_key(|f| std::cmp::Reverse(f.level));
     out
+}
+
+/// Rules that bring fp16 into a scheme without a loss scale.
+fn rules(s: &Settings, add: &mut impl FnMut(Level, String)) {
+    let narrow = |(pattern, dtype): (&String, &String)| (dtype == "fp16").then(|| pattern.clone());
+    let patterns: Vec<String> = s.policy.iter().filter_map(narrow).collect();
+    let unscaled = s.schemes.iter().filter(|x| !x.policy().scaled);
+    let names: Vec<&str> = unscaled.map(|x| x.name()).collect();
+    if !patterns.is_empty() && !names.is_empty() {
+        add(
+            Level::Warning,
+            format!(
+                "[policy] {} = \"fp16\": {} has no loss scale, so small gradients underflow there (only the scheme fp16 has one)",
+                patterns.join(", "),
+                names.join(", ")
+            ),
+        );
+    }
 }
 
 /// The share of updates that weights in bf16 would swallow, where an update is normal with standard

@@ -4,6 +4,7 @@ use super::explain::policy_rows;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::passes::memory::session_bytes;
+use crate::passes::rules::Rule;
 use crate::plan::account::held;
 use crate::report::ledger;
 use crate::train::session::Programs;
@@ -23,11 +24,22 @@ pub fn write_plans(
     let (mut memory, mut policy) = (vec![], vec![]);
     for (scheme, programs) in s.schemes.iter().zip(programs) {
         memory.extend(memory_rows(scheme.name(), programs));
-        let rows = policy_rows(&scheme.policy());
+        let kept = s.policy_of(*scheme)?;
+        let of = |r: &Rule| {
+            let dtype = r.dtype.name();
+            let what = if r.class { "operation" } else { "part" };
+            [
+                r.pattern.clone(),
+                format!("override: {what}"),
+                dtype.into(),
+                dtype.into(),
+            ]
+        };
+        let rows = kept.rules.all().iter().map(of).chain(policy_rows(&kept));
         let own = |[op, class, operands, result]: [String; 4]| {
             [scheme.name().to_string(), op, class, operands, result]
         };
-        policy.extend(rows.into_iter().map(own));
+        policy.extend(rows.map(own));
     }
     let own: Vec<&str> = s.schemes.iter().map(|x| x.name()).collect();
     ledger::write_plans(outdir, tag, (memory, policy), &own, keep)

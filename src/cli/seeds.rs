@@ -6,6 +6,7 @@ use super::terminal::interrupted;
 use super::train::{Done, TrainArgs, one};
 use crate::config::{Preset, SCHEMES};
 use crate::error::{Error, usage};
+use crate::report::files::plain_tag;
 use crate::report::ledger::{SeedsRow, other_rows, write_seeds};
 use crate::tell;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ pub fn train_seeds(global: &Global, args: &TrainArgs, n: i64) -> Result<i32, Err
     let tag = args.tag.clone().unwrap_or_default();
     let mut values: Vec<(String, Vec<f64>)> = Vec::new();
     let mut outdir = PathBuf::new();
+    let mut runs = Vec::new();
     for i in 0..n as u64 {
         let Some(seed) = s.seed.checked_add(i).filter(|s| i64::try_from(*s).is_ok()) else {
             return usage(format!(
@@ -54,6 +56,14 @@ pub fn train_seeds(global: &Global, args: &TrainArgs, n: i64) -> Result<i32, Err
             0 => tag.clone(),
             _ => format!("{tag}_seed{seed}"),
         };
+        if i > 0 && !plain_tag(&of_seed) {
+            return usage(format!(
+                "--tag {tag:?}: with `_seed{seed}` after it, as --seeds names files, it is too long; take a shorter one"
+            ));
+        }
+        runs.push((i, seed, of_seed));
+    }
+    for (i, seed, of_seed) in runs {
         println!(
             "{}seed {seed}, {} of {n}",
             if i == 0 { "" } else { "\n" },
@@ -67,8 +77,11 @@ pub fn train_seeds(global: &Global, args: &TrainArgs, n: i64) -> Result<i32, Err
         let Done { code, outdir: dir } = one(global, &more)?;
         outdir = dir;
         if code != 0 || interrupted() {
-            tell!("stopped before the last seed: there is no mean; the same command goes on");
-            return Ok(code);
+            tell!(
+                "stopped at seed {seed}, {} of {n}: there is no mean; finish that seed with --resume and --tag \"{of_seed}\", then give the same command again",
+                i + 1
+            );
+            return Ok(if code == 0 { 130 } else { code });
         }
         if args.dry_run {
             return Ok(code);

@@ -361,6 +361,10 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     };
     catch_signals()?;
     env::write(&outdir, &info, &data.text, &s, &hashes(&programs))?;
+    if job.points.is_empty() {
+        // A mean over other runs says nothing of this one.
+        let _ = std::fs::remove_file(outdir.join(format!("seeds{tag}.csv")));
+    }
     write_plans(&s, &tag, &outdir, &programs, !job.points.is_empty())?;
     let code = job.run(ready)?;
     Ok(Done { code, outdir })

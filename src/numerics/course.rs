@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::exec::{ExecError, Executor, ProgramId, Watch};
 use crate::kernels::digest::{self, BLOCK};
 use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions};
+use crate::passes::scaling::SCALER_COUNTS;
 use crate::plan::Plan;
 use crate::train::run::Data;
 use crate::train::scaler;
@@ -97,7 +98,8 @@ impl<'a> Course<'a> {
 
     /// What the programs of a step, from 1, read: those of its micro-batches, where it has several, then
     /// the training program.
-    pub fn inputs(&mut self, step: usize) -> Vec<Inputs> {
+    /// `update` is the update's number where the training program counts none itself.
+    pub fn inputs(&mut self, step: usize, update: u64) -> Vec<Inputs> {
         let (block, s) = (self.settings.block, self.settings);
         let stage = self.stages.at(s, step);
         let (policy, micro) = (stage.policy, stage.micro.is_some());
@@ -114,7 +116,7 @@ impl<'a> Course<'a> {
             out.push(inputs);
         }
         let lr = lr_at(s, step - 1);
-        let hyper = ("hyper", hyper_words(s, &policy, lr, step as u64));
+        let hyper = ("hyper", hyper_words(s, &policy, lr, update));
         match out.last_mut().filter(|_| !micro) {
             Some(last) => last.push(hyper),
             None => out.push(vec![hyper]),
@@ -258,7 +260,8 @@ impl Runner {
             _ => self.own,
         };
         let mut watch = watch;
-        let mut inputs = course.inputs(self.at + 1);
+        let update = self.update(course)?;
+        let mut inputs = course.inputs(self.at + 1, update);
         let last = inputs.pop().unwrap_or_default();
         let mut taken = 0;
         let program = micro.unwrap_or(train);
@@ -276,6 +279,17 @@ impl Runner {
         }
         self.write(train, last)?;
         Ok(train)
+    }
+
+    /// Number of the next update: that of the step, but in last steps in fp32 after skipped ones.
+    fn update(&mut self, course: &Course) -> Result<u64, ExecError> {
+        let (s, next) = (course.settings, self.at + 1);
+        if !course.scheme.policy().scaled || !s.is_final(next) {
+            return Ok(next as u64);
+        }
+        let first = s.steps.saturating_sub(s.final_fp32);
+        let applied = u64::from(self.exec.read_state(SCALER_COUNTS)?[2]);
+        Ok(applied + (next - first) as u64)
     }
 
     fn write(&mut self, program: ProgramId, inputs: Inputs) -> Result<(), ExecError> {

@@ -128,9 +128,13 @@ pub fn autocast(g: &Graph, policy: &Policy, outputs: &[NodeId]) -> Vec<NodeId> {
     outputs.iter().map(|o| map[o]).collect()
 }
 
+/// The part of a model that no rule reaches.
+pub const LOSS: &str = "loss";
+
 /// The override of an operation, where there is one.
 fn rule_of(g: &Graph, policy: &Policy, id: NodeId) -> Option<DType> {
-    if policy.rules == Rules::NONE {
+    // The loss is f32 whatever a policy says, with the mean that makes it.
+    if policy.rules == Rules::NONE || *g.label(id) == *LOSS {
         return None;
     }
     policy.rules.of(ops::def(&g.node(id).op).name, &g.label(id))

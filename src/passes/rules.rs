@@ -2,6 +2,7 @@
 //! model by name (`blocks.0.*`). What is under f32 is an island: its operands are widened, and since
 //! autocast stands before `grad`, its backward pass is in f32 too.
 
+use super::autocast::LOSS;
 use crate::dtype::DType;
 use crate::ops;
 use std::collections::BTreeMap;
@@ -90,6 +91,11 @@ pub fn parse(table: &BTreeMap<String, String>, places: &[String]) -> Result<Vec<
                 ));
             }
         };
+        if pattern == LOSS && dtype != DType::F32 {
+            return Err(format!(
+                "[policy] {pattern} = {name:?}: the loss is f32 in every scheme; leave the rule out"
+            ));
+        }
         let class = classes().contains(&pattern.as_str());
         let rule = Rule {
             pattern: pattern.clone(),

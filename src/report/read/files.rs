@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A loss above this is no loss of a model that anyone compares.
-const LARGEST_LOSS: f64 = 1e6;
+const LARGEST_LOSS: f64 = 1e30;
 
 pub(super) fn read_into(g: &mut Group, place: &Place, path: &Path) -> Result<(), Error> {
     match place.kind {

@@ -4,7 +4,7 @@
 //! [`Meta::scaler`], [`Meta::random`] and the roles of [`Role`].
 
 use crate::config::Settings;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the format that this program writes; it reads this one and no newer one.
@@ -121,6 +121,7 @@ pub struct Best {
     /// Its step.
     pub step: u64,
     /// Validation loss in fp32.
+    #[serde(deserialize_with = "number")]
     pub val_loss: f64,
 }
 
@@ -164,8 +165,10 @@ pub struct LedgerMeta {
     /// (step, digest) where it was taken.
     pub digests: Vec<(u64, String)>,
     /// (step, validation loss, moving average of the training loss).
+    #[serde(deserialize_with = "rows")]
     pub curve: Vec<(u64, f64, f64)>,
     /// (step, validation loss in fp32, moving average of the training loss).
+    #[serde(deserialize_with = "rows")]
     pub curve_fp32: Vec<(u64, f64, f64)>,
     /// (step, share of swallowed updates).
     pub swallow: Vec<(u64, f64)>,
@@ -183,6 +186,21 @@ pub struct LedgerMeta {
     /// (step, swallowed updates of each weight in the model's order).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensor_swallow: Vec<(u64, Vec<u64>)>,
+}
+
+/// A number, which JSON cannot hold where it is none: it is null there.
+fn number<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(d)?.unwrap_or(f64::NAN))
+}
+
+/// Rows of such numbers.
+fn rows<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<(u64, f64, f64)>, D::Error> {
+    let rows = Vec::<(u64, Option<f64>, Option<f64>)>::deserialize(d)?;
+    let of = |x: Option<f64>| x.unwrap_or(f64::NAN);
+    Ok(rows
+        .into_iter()
+        .map(|(n, a, b)| (n, of(a), of(b)))
+        .collect())
 }
 
 /// A row of the loss scaler: [`crate::report::ledger::ScalerRow`].
@@ -228,4 +246,22 @@ pub struct Tensor {
     /// The weight that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_that_are_no_numbers_come_back() {
+        let meta = LedgerMeta {
+            curve: vec![(1, f64::NAN, 2.5), (3, f64::INFINITY, f64::NAN)],
+            ..LedgerMeta::default()
+        };
+        let text = serde_json::to_string(&meta).expect("JSON");
+        let back: LedgerMeta = serde_json::from_str(&text).expect("what was written");
+        assert!(back.curve[0].1.is_nan() && back.curve[0].2 == 2.5 && back.curve[1].2.is_nan());
+        let best: Best = serde_json::from_str(r#"{"step":1,"val_loss":null}"#).expect("JSON");
+        assert!(best.val_loss.is_nan());
+    }
 }
