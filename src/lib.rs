@@ -9,8 +9,8 @@
 //! exec     an executor loads plans and runs them: CPU, or any GPU by wgpu   exec/, shaders/
 //! train    a session drives the programs; a run fills the ledger          train/
 //! infer    text, comparison of precisions, export, from trained weights   infer/
-//! measure  one matrix product in each number format: speed and error   measure/
-//! report   CSV files and env.json, whole or absent                        report/
+//! measure  a product in each number format; where a step's time goes       measure/
+//! report   CSV files and env.json, whole or absent; the page made of them   report/
 //! ```
 //! Beside it stands [`numerics`]: the probe of what a device does with numbers, the comparison of devices
 //! step by step down to the first differing element, and certificates that carry digests elsewhere.

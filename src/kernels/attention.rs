@@ -6,6 +6,10 @@
 //! recomputes the probabilities from the saved log-sum-exp; dQ folds over ascending keys, dK and dV over
 //! ascending queries. Operands of product-sums are floored at 2^-51, as in GEMM.
 //!
+//! Here sixteen queries go through a block together, and a key that one of them does not see has the weight
+//! 0 for it: a product with 0 added to a sum that began at +0 leaves its bits alone, so that the masked
+//! pairs, which shaders skip, need no test.
+//!
 //! The running softmax is that of Milakov and Gimelshein, arXiv:1805.02867, with the blocking of
 //! FlashAttention, arXiv:2205.14135.
 
