@@ -1,7 +1,7 @@
 //! Writes a report: `report.html`, and every plot as SVG and PNG under `plots/`.
 
 use super::charts::{chapters, gemm};
-use super::files::write_atomic;
+use super::files::{sweep, write_atomic};
 use super::page::page;
 use super::plot::chart::Chart;
 use super::plot::{draw_alone, png, svg};
@@ -32,6 +32,8 @@ pub fn write(dir: &Path) -> Result<Written, Error> {
     let f = folder(dir)?;
     let charts = all(&f);
     let plots = dir.join(PLOTS);
+    sweep(dir, |n| n == PAGE);
+    sweep(&plots, |n| n.ends_with(".svg") || n.ends_with(".png"));
     if !charts.is_empty() {
         std::fs::create_dir_all(&plots).map_err(Error::io("create", &plots))?;
     }
