@@ -377,6 +377,38 @@ fn consecutive(x: &View, q: usize, to: &mut [f32]) {
     }
 }
 
+// Operations of one element. Functions, not closures: the compiler may leave a closure outside of the
+// function that calls it, compiled for the baseline.
+#[inline(always)]
+fn add(x: f32, y: f32) -> f32 {
+    math::ftz(x + y)
+}
+
+#[inline(always)]
+fn sub(x: f32, y: f32) -> f32 {
+    math::ftz(x - y)
+}
+
+#[inline(always)]
+fn mul(x: f32, y: f32) -> f32 {
+    math::ftz(x * y)
+}
+
+#[inline(always)]
+fn gt(x: f32, y: f32) -> f32 {
+    if x > y { 1.0 } else { 0.0 }
+}
+
+#[inline(always)]
+fn neg(x: f32) -> f32 {
+    math::ftz(-x)
+}
+
+#[inline(always)]
+fn gelu_grad_times(x: f32, g: f32) -> f32 {
+    math::ftz(math::gelu_grad(x) * g)
+}
+
 /// One instruction over a run of elements.
 #[inline(always)]
 fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
@@ -393,20 +425,20 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
         }
     }
     match op {
-        PwOp::Add => two(a, b, out, |x, y| math::ftz(x + y)),
-        PwOp::Sub => two(a, b, out, |x, y| math::ftz(x - y)),
-        PwOp::Mul => two(a, b, out, |x, y| math::ftz(x * y)),
+        PwOp::Add => two(a, b, out, add),
+        PwOp::Sub => two(a, b, out, sub),
+        PwOp::Mul => two(a, b, out, mul),
         PwOp::Div => two(a, b, out, math::div),
         PwOp::Max => two(a, b, out, max2),
         PwOp::Min => two(a, b, out, min2),
-        PwOp::Gt => two(a, b, out, |x, y| if x > y { 1.0 } else { 0.0 }),
+        PwOp::Gt => two(a, b, out, gt),
         PwOp::Select => {
             for (((o, &x), &y), &z) in out.iter_mut().zip(a).zip(b).zip(c) {
                 *o = if x != 0.0 { y } else { z };
             }
         }
         PwOp::Copy => out.copy_from_slice(a),
-        PwOp::Neg => one(a, out, |x| math::ftz(-x)),
+        PwOp::Neg => one(a, out, neg),
         PwOp::Abs => one(a, out, f32::abs),
         PwOp::Exp => one(a, out, math::exp),
         PwOp::Log => one(a, out, math::log),
@@ -416,7 +448,7 @@ fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
         PwOp::Rsqrt => one(a, out, math::rsqrt),
         PwOp::Gelu => one(a, out, math::gelu),
         PwOp::GeluGrad => {
-            two(a, b, out, |x, g| math::ftz(math::gelu_grad(x) * g));
+            two(a, b, out, gelu_grad_times);
         }
     }
 }
