@@ -377,78 +377,47 @@ fn consecutive(x: &View, q: usize, to: &mut [f32]) {
     }
 }
 
-// Operations of one element. Functions, not closures: the compiler may leave a closure outside of the
-// function that calls it, compiled for the baseline.
-#[inline(always)]
-fn add(x: f32, y: f32) -> f32 {
-    math::ftz(x + y)
-}
-
-#[inline(always)]
-fn sub(x: f32, y: f32) -> f32 {
-    math::ftz(x - y)
-}
-
-#[inline(always)]
-fn mul(x: f32, y: f32) -> f32 {
-    math::ftz(x * y)
-}
-
-#[inline(always)]
-fn gt(x: f32, y: f32) -> f32 {
-    if x > y { 1.0 } else { 0.0 }
-}
-
-#[inline(always)]
-fn neg(x: f32) -> f32 {
-    math::ftz(-x)
-}
-
-#[inline(always)]
-fn gelu_grad_times(x: f32, g: f32) -> f32 {
-    math::ftz(math::gelu_grad(x) * g)
-}
-
-/// One instruction over a run of elements.
+/// One instruction over a run of elements. The loops are written out by macros: through a closure or a
+/// function passed as a value there is a call that the compiler may leave outside, compiled for the baseline.
 #[inline(always)]
 fn apply(op: PwOp, a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) {
-    #[inline(always)]
-    fn one(a: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
-        for (o, &x) in out.iter_mut().zip(a) {
-            *o = f(x);
-        }
+    macro_rules! one {
+        ($x:ident, $value:expr) => {
+            for (o, &$x) in out.iter_mut().zip(a) {
+                *o = $value;
+            }
+        };
     }
-    #[inline(always)]
-    fn two(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-        for ((o, &x), &y) in out.iter_mut().zip(a).zip(b) {
-            *o = f(x, y);
-        }
+    macro_rules! two {
+        ($x:ident, $y:ident, $value:expr) => {
+            for ((o, &$x), &$y) in out.iter_mut().zip(a).zip(b) {
+                *o = $value;
+            }
+        };
     }
     match op {
-        PwOp::Add => two(a, b, out, add),
-        PwOp::Sub => two(a, b, out, sub),
-        PwOp::Mul => two(a, b, out, mul),
-        PwOp::Div => two(a, b, out, math::div),
-        PwOp::Max => two(a, b, out, max2),
-        PwOp::Min => two(a, b, out, min2),
-        PwOp::Gt => two(a, b, out, gt),
+        PwOp::Add => two!(x, y, math::ftz(x + y)),
+        PwOp::Sub => two!(x, y, math::ftz(x - y)),
+        PwOp::Mul => two!(x, y, math::ftz(x * y)),
+        PwOp::Div => two!(x, y, math::div(x, y)),
+        PwOp::Max => two!(x, y, max2(x, y)),
+        PwOp::Min => two!(x, y, min2(x, y)),
+        PwOp::Gt => two!(x, y, if x > y { 1.0 } else { 0.0 }),
         PwOp::Select => {
             for (((o, &x), &y), &z) in out.iter_mut().zip(a).zip(b).zip(c) {
                 *o = if x != 0.0 { y } else { z };
             }
         }
         PwOp::Copy => out.copy_from_slice(a),
-        PwOp::Neg => one(a, out, neg),
-        PwOp::Abs => one(a, out, f32::abs),
-        PwOp::Exp => one(a, out, math::exp),
-        PwOp::Log => one(a, out, math::log),
-        PwOp::Tanh => one(a, out, math::tanh),
-        PwOp::Erf => one(a, out, math::erf),
-        PwOp::Sqrt => one(a, out, math::sqrt),
-        PwOp::Rsqrt => one(a, out, math::rsqrt),
-        PwOp::Gelu => one(a, out, math::gelu),
-        PwOp::GeluGrad => {
-            two(a, b, out, gelu_grad_times);
-        }
+        PwOp::Neg => one!(x, math::ftz(-x)),
+        PwOp::Abs => one!(x, x.abs()),
+        PwOp::Exp => one!(x, math::exp(x)),
+        PwOp::Log => one!(x, math::log(x)),
+        PwOp::Tanh => one!(x, math::tanh(x)),
+        PwOp::Erf => one!(x, math::erf(x)),
+        PwOp::Sqrt => one!(x, math::sqrt(x)),
+        PwOp::Rsqrt => one!(x, math::rsqrt(x)),
+        PwOp::Gelu => one!(x, math::gelu(x)),
+        PwOp::GeluGrad => two!(x, g, math::ftz(math::gelu_grad(x) * g)),
     }
 }
