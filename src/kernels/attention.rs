@@ -83,16 +83,28 @@ impl Dims {
         }
     }
 
-    /// A probability or score gradient as an operand: rounded to the operands' type, floored.
+    /// Probabilities or score gradients as operands: rounded to the operands' type, floored. A loop for each
+    /// type, so that each is vectorised.
     #[inline(always)]
-    fn operand(&self, x: f32) -> f32 {
-        // All roundings and a select, so that the loop over keys is vectorised.
-        let rounded = match self.dtype {
-            DType::Bf16 => bf16_to_f32(f32_to_bf16(x)),
-            DType::F16 => f16_to_f32(f32_to_f16(x)),
-            DType::F32 | DType::U32 => x,
-        };
-        floor_to(rounded, self.floor())
+    fn operands(&self, block: &mut Block) {
+        let all = block.as_flattened_mut();
+        match self.dtype {
+            DType::Bf16 => {
+                for x in all {
+                    *x = floor_to(bf16_to_f32(f32_to_bf16(*x)), FLOOR_BF16_OPERAND);
+                }
+            }
+            DType::F16 => {
+                for x in all {
+                    *x = floor_to(f16_to_f32(f32_to_f16(*x)), FLOOR_BF16_OPERAND);
+                }
+            }
+            DType::F32 | DType::U32 => {
+                for x in all {
+                    *x = floor_to(*x, FLOOR_F32_OPERAND);
+                }
+            }
+        }
     }
 
     /// Operands below this count as zero; no f16 is.
@@ -345,9 +357,10 @@ crate::multiversion! {
                 let e = exp(ftz(s[a] - new_max[a]));
                 let e = if (j as u32) < seen[a] { e } else { 0.0 };
                 terms[a] = floor_to(e, FLOOR_SUM);
-                s[a] = n.operand(e);
+                s[a] = e;
             }
         }
+        n.operands(s);
         let block_sum = over_keys(&terms, |a, b| a + b);
         let mut alpha = [1f32; QUERIES];
         for a in 0..QUERIES {
@@ -499,14 +512,16 @@ crate::multiversion! {
     fn probabilities(n: Dims, s: &mut Block, dp: &mut Block, seen: &[u32; QUERIES], lse: &[f32], delta: &[f32]) {
         let lanes = |x: &[f32]| -> Lanes { std::array::from_fn(|a| x.get(a).map_or(0.0, |&x| ftz(x))) };
         let (lse, delta) = (lanes(lse), lanes(delta));
-        for (j, (s, dp)) in s.iter_mut().zip(dp).enumerate() {
+        for (j, (s, dp)) in s.iter_mut().zip(dp.iter_mut()).enumerate() {
             for a in 0..QUERIES {
                 let e = exp(ftz(ftz(s[a] * n.scale) - lse[a]));
                 let e = if (j as u32) < seen[a] { e } else { 0.0 };
-                s[a] = n.operand(e);
-                dp[a] = n.operand(e * ftz(dp[a] - delta[a]));
+                s[a] = e;
+                dp[a] = e * ftz(dp[a] - delta[a]);
             }
         }
+        n.operands(s);
+        n.operands(dp);
     }
 }
 
