@@ -2,13 +2,13 @@
 
 use super::Global;
 use super::device::Device;
+use super::job::materials;
 use super::terminal::{catch_signals, interrupted};
 use crate::config::{Preset, Scheme, Settings};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::measure::steps::{Ceilings, KernelTime, Profile, ceilings, profile, trace};
 use crate::report::files;
-use crate::train::run::Data;
 use crate::train::session::{Programs, Session};
 use clap::Args;
 use std::path::PathBuf;
@@ -75,8 +75,7 @@ pub fn bench(global: &Global, args: &BenchArgs) -> Result<i32, Error> {
     let schemes = schemes(&args.schemes)?;
     let numerics = global.numerics.unwrap_or(s.numerics);
     let device = Device::choose(global)?;
-    let data = Data::load(&s)?;
-    let model = s.model(data.text.vocab.len());
+    let (data, model, weights) = materials(&s)?;
     std::fs::create_dir_all(&args.outdir).map_err(Error::io("make", &args.outdir))?;
     let file = |scheme: Scheme| {
         args.outdir
@@ -96,7 +95,6 @@ pub fn bench(global: &Global, args: &BenchArgs) -> Result<i32, Error> {
     let mut done: Vec<(&str, Profile)> = Vec::new();
     for scheme in schemes {
         let programs = Programs::compile(&model, &s, scheme, false)?;
-        let weights = model.initial(s.seed);
         let mut session = Session::new(device.open(numerics)?, model, &programs, &weights)?;
         let run = (&s, &data);
         let Some(p) = profile(

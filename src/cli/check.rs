@@ -2,22 +2,20 @@
 
 use super::Global;
 use super::device::Device;
+use super::job::materials;
 use super::outputs::{Outputs, among_checkpoints, whole};
-use super::terminal::{catch_signals, interrupted};
+use super::terminal::{catch_signals, clear, interrupted, say};
 use super::train::TrainArgs;
 use crate::config::{Preset, Settings};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
-use crate::exec::cpu::{Cpu, free_memory};
+use crate::exec::cpu::Cpu;
 use crate::numerics::certificate::{Certificate, SchemeRun};
 use crate::numerics::check::{self, Divergence, Entry, Extent, TensorDigests, Watcher};
 use crate::numerics::course::{Course, Snapshot};
 use crate::numerics::diverge::Finding;
 use crate::numerics::passport::Passport;
 use crate::report::files;
-use crate::train::run::Data;
-use crate::train::session::check_memory;
-use crate::train::weights;
 use clap::Args;
 use indicatif::ProgressBar;
 use std::io::IsTerminal;
@@ -171,13 +169,7 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
             vec![(device.backend().into(), device)]
         }
     };
-    let data = Data::load(&s)?;
-    let model = s.model(data.text.vocab.len());
-    check_memory(&model, s.batch, free_memory())?;
-    let weights = match &s.init {
-        Some(path) => weights::load(path, &model)?,
-        None => model.initial(s.seed),
-    };
+    let (data, _, weights) = materials(&s)?;
     let mut passports = Vec::new();
     for (label, device) in &devices {
         let passport = device.admit(s.numerics)?;
@@ -444,16 +436,11 @@ impl Table {
     }
 
     fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{text}")),
-            None => println!("{text}"),
-        }
+        say(self.bar.as_ref(), text);
     }
 
     fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        clear(self.bar.as_ref());
     }
 }
 

@@ -1,13 +1,10 @@
 //! `isobit doctor`.
 
 use super::Global;
+use super::job::materials;
 use super::lint::{Finding, Level, lint};
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::Error;
-use crate::exec::cpu::free_memory;
-use crate::train::run::Data;
-use crate::train::session::check_memory;
-use crate::train::weights;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -54,13 +51,7 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> Result<i32, Error> {
     }
     s.numerics = global.numerics.unwrap_or(s.numerics);
     s.validate()?;
-    let data = Data::load(&s)?;
-    let model = s.model(data.text.vocab.len());
-    check_memory(&model, s.batch, free_memory())?;
-    let weights = match &s.init {
-        Some(path) => weights::load(path, &model)?,
-        None => model.initial(s.seed),
-    };
+    let (_, model, weights) = materials(&s)?;
     let found = lint(&s, model.vocab, &weights);
     for Finding { level, text } in &found {
         println!("{:<8} {text}", level.name());

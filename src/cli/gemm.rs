@@ -3,7 +3,7 @@
 use super::Global;
 use super::device::Device;
 use super::outputs::whole;
-use super::terminal::{catch_signals, interrupted};
+use super::terminal::{catch_signals, clear, interrupted, say};
 use crate::error::{Error, usage};
 use crate::exec::{Numerics, cpu::free_memory};
 use crate::measure::format::Format;
@@ -341,16 +341,11 @@ impl View {
     }
 
     fn say(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{text}")),
-            None => println!("{text}"),
-        }
+        say(self.bar.as_ref(), text);
     }
 
     fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        clear(self.bar.as_ref());
     }
 }
 

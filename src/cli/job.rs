@@ -5,6 +5,7 @@ use super::terminal::{Terminal, conclude, interrupted};
 use crate::config::{Scheme, Settings};
 use crate::error::Error;
 use crate::exec::Executor;
+use crate::exec::cpu::free_memory;
 use crate::models::char_gpt::CharGpt;
 use crate::report::ledger::{SchemeLedger, SummaryRow, other_rows, write_summary};
 use crate::train::checkpoint::Checkpoint;
@@ -12,9 +13,35 @@ use crate::train::checkpoint::keeper::{Keeper, Schedule, restore_ledger, templat
 use crate::train::checkpoint::locate::scheme_folder;
 use crate::train::progress::Progress;
 use crate::train::run::{Data, Extras, Run, summary};
-use crate::train::session::{Programs, Session};
+use crate::train::session::{Programs, Session, check_memory};
 use crate::train::weights;
 use std::path::Path;
+
+/// What settings name: the data, the model over its characters, and the initial weights.
+///
+/// # Errors
+/// A file that cannot be used, or a model that this machine cannot hold.
+pub fn materials(s: &Settings) -> Result<(Data, CharGpt, Weights), Error> {
+    let data = Data::load(s)?;
+    let model = s.model(data.text.vocab.len());
+    check_memory(&model, s.batch, free_memory())?;
+    let weights = first_weights(s, &model)?;
+    Ok((data, model, weights))
+}
+
+/// The weights of a file, or drawn from the seed.
+///
+/// # Errors
+/// A file that is not of this model.
+pub fn first_weights(s: &Settings, model: &CharGpt) -> Result<Weights, Error> {
+    match &s.init {
+        Some(path) => weights::load(path, model),
+        None => Ok(model.initial(s.seed)),
+    }
+}
+
+/// Weights by name, in the model's order.
+pub type Weights = Vec<(String, Vec<f32>)>;
 
 /// What a run works on, checked.
 pub struct Job<'a> {

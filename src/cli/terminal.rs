@@ -11,6 +11,7 @@ use crate::report::ledger::{CurveRow, ScalerRow, SummaryRow};
 use crate::train::checkpoint::Checkpoint;
 use crate::train::run::{Data, Observer, Outcome};
 use crate::train::session::{Programs, StepResult};
+use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,6 +157,21 @@ impl Observer for Terminal {
 
     fn stopped(&self) -> bool {
         interrupted() || self.stop_after.is_some_and(|n| self.done >= n)
+    }
+}
+
+/// A line above a bar, where there is one.
+pub fn say(bar: Option<&ProgressBar>, text: &str) {
+    match bar {
+        Some(bar) => bar.suspend(|| println!("{text}")),
+        None => println!("{text}"),
+    }
+}
+
+/// Takes a bar away, where there is one.
+pub fn clear(bar: Option<&ProgressBar>) {
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
     }
 }
 

@@ -4,7 +4,7 @@ use super::Global;
 use super::adapters::default_preset;
 use super::checkpoints::{CheckpointArgs, claim, finished, refuse_loss};
 use super::device::Device;
-use super::job::Job;
+use super::job::{Job, Weights, first_weights};
 use super::lint::{Level, lint};
 use super::outputs::{Outputs, among_checkpoints, of_run, whole};
 use super::planned::write_plans;
@@ -370,9 +370,6 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     Ok(Done { code, outdir })
 }
 
-/// Weights by name.
-type Weights = Vec<(String, Vec<f32>)>;
-
 /// The initial weights and their digest. Where every scheme goes on from a checkpoint none are needed.
 fn initial(
     s: &Settings,
@@ -384,10 +381,7 @@ fn initial(
     if let (Some(r), false) = (resumed, s.schemes.iter().any(starts)) {
         return Ok((vec![], r.meta().data.init.clone()));
     }
-    let weights = match &s.init {
-        Some(path) => weights::load(path, model)?,
-        None => model.initial(s.seed),
-    };
+    let weights = first_weights(s, model)?;
     let digest = weights_sha256(&weights);
     match resumed.map(|r| &r.meta().data.init) {
         Some(was) if *was != digest => usage(

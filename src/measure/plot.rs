@@ -2,6 +2,7 @@
 
 use super::Row;
 use super::table::figures;
+use crate::report::plot::svg::escape;
 use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
@@ -11,22 +12,6 @@ const TOP: f64 = 84.0;
 const FIELDS: [(f64, f64); 2] = [(150.0, 270.0), (590.0, 270.0)];
 const NATIVE: &str = "#2b6cb0";
 const EMULATED: &str = "#90b4d8";
-
-/// Text with what XML reserves, and control characters, replaced.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// The picture of some rows, which come from one device.
 pub fn svg(rows: &[Row]) -> String {
@@ -148,7 +133,7 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, size: f64, what: &str) {
     let _ = writeln!(
         out,
         "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\">{}</text>",
-        escaped(what)
+        escape(what)
     );
 }
 

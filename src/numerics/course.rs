@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::train::run::Data;
 use crate::train::scaler;
 use crate::train::schedule::{hyper_words, lr_at};
-use crate::train::stages::{self, Stage, Stages};
+use crate::train::stages::{self, Stages};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
@@ -195,15 +195,6 @@ impl Snapshot {
 /// The training program, and that of a micro-batch.
 type Programs = (ProgramId, Option<ProgramId>);
 
-fn load(exec: &mut dyn Executor, stage: &Stage) -> Result<Programs, Error> {
-    let train = exec.load(stage.train.clone())?;
-    let micro = match &stage.micro {
-        Some(plan) => Some(exec.load(plan.clone())?),
-        None => None,
-    };
-    Ok((train, micro))
-}
-
 /// A device on its way along a course.
 pub struct Runner {
     exec: Box<dyn Executor>,
@@ -222,24 +213,19 @@ impl Runner {
     /// # Errors
     /// The device cannot hold it.
     pub fn start(mut exec: Box<dyn Executor>, course: &Course) -> Result<Runner, Error> {
-        let own = load(&mut *exec, &course.stages.own)?;
+        let own = course.stages.own.load(&mut *exec)?;
         let last = match &course.stages.last {
-            Some(stage) => Some(load(&mut *exec, stage)?),
+            Some(stage) => Some(stage.load(&mut *exec)?),
             None => None,
         };
         let policy = course.scheme.policy();
-        for (name, words) in &course.start {
-            exec.write_state(name, words)?;
-        }
-        for (w, (name, data)) in course.model.weights().iter().zip(course.weights) {
-            assert_eq!(w.name, *name, "weights come in the model's order");
-            let words = policy.storage.pack(w.row(), data);
-            let zeros = vec![0; words.len()];
-            for state in w.states(&policy).iter().skip(1) {
-                exec.write_state(state, &zeros)?;
-            }
-            exec.write_state(name, &words)?;
-        }
+        stages::begin(
+            &mut *exec,
+            &course.model,
+            &policy,
+            &course.start,
+            course.weights,
+        )?;
         Ok(Runner {
             exec,
             own,

@@ -126,7 +126,7 @@ pub fn write_seeds(dir: &Path, tag: &str, rows: &[SeedsRow]) -> Result<(), Error
 }
 
 /// The columns of `seeds{tag}.csv`.
-const SEEDS: [&str; 6] = [
+pub(super) const SEEDS: [&str; 6] = [
     "scheme",
     "seeds",
     "val_loss_mean",
@@ -366,7 +366,7 @@ pub fn is_ours(name: &str) -> bool {
 }
 
 /// The columns of `summary{tag}.csv`.
-const SUMMARY: [&str; 5] = [
+pub(super) const SUMMARY: [&str; 5] = [
     "scheme",
     "step_ms",
     "peak_mem_gib",

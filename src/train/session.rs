@@ -189,12 +189,10 @@ struct Loaded {
 
 impl Loaded {
     fn load(exec: &mut dyn Executor, stage: &Stage) -> Result<Loaded, Error> {
+        let (train, micro) = stage.load(exec)?;
         Ok(Loaded {
-            train: exec.load(stage.train.clone())?,
-            micro: match &stage.micro {
-                Some(plan) => Some(exec.load(plan.clone())?),
-                None => None,
-            },
+            train,
+            micro,
             stage: stage.clone(),
         })
     }
@@ -260,19 +258,7 @@ impl Session {
         };
         let beside = exec.memory().allocated - without;
         let policy = programs.scheme.policy();
-        let storage = policy.storage;
-        for (name, words) in &programs.start {
-            exec.write_state(name, words)?;
-        }
-        for (w, (name, data)) in model.weights().iter().zip(weights) {
-            assert_eq!(w.name, *name, "weights come in the model's order");
-            let words = storage.pack(w.row(), data);
-            let zeros = vec![0; words.len()];
-            for state in w.states(&policy).iter().skip(1) {
-                exec.write_state(state, &zeros)?;
-            }
-            exec.write_state(name, &words)?;
-        }
+        stages::begin(&mut *exec, &model, &policy, &programs.start, weights)?;
         Ok(Session {
             exec,
             model,

@@ -3,6 +3,7 @@
 
 use crate::config::{Scheme, Settings};
 use crate::error::Error;
+use crate::exec::{ExecError, Executor, ProgramId};
 use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::passes::autocast::Policy;
 use crate::passes::compile;
@@ -20,6 +21,47 @@ pub struct Stage {
     pub micro: Option<Arc<Plan>>,
     /// The training program.
     pub train: Arc<Plan>,
+}
+
+impl Stage {
+    /// Loads the training program, and a micro-batch's where a step has several.
+    ///
+    /// # Errors
+    /// The device cannot hold them.
+    pub fn load(
+        &self,
+        exec: &mut dyn Executor,
+    ) -> Result<(ProgramId, Option<ProgramId>), ExecError> {
+        let train = exec.load(self.train.clone())?;
+        let micro = self.micro.as_ref().map(|plan| exec.load(plan.clone()));
+        Ok((train, micro.transpose()?))
+    }
+}
+
+/// Writes what a run begins with: the scaler's states, the weights in the model's order, and moments of zero.
+///
+/// # Errors
+/// The device failed.
+pub fn begin(
+    exec: &mut dyn Executor,
+    model: &CharGpt,
+    policy: &Policy,
+    start: &[(String, Vec<u32>)],
+    weights: &[(String, Vec<f32>)],
+) -> Result<(), ExecError> {
+    for (name, words) in start {
+        exec.write_state(name, words)?;
+    }
+    for (w, (name, data)) in model.weights().iter().zip(weights) {
+        assert_eq!(w.name, *name, "weights come in the model's order");
+        let words = policy.storage.pack(w.row(), data);
+        let zeros = vec![0; words.len()];
+        for state in w.states(policy).iter().skip(1) {
+            exec.write_state(state, &zeros)?;
+        }
+        exec.write_state(name, &words)?;
+    }
+    Ok(())
 }
 
 /// The kinds of steps of a run.

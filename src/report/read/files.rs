@@ -6,6 +6,7 @@ use super::{
     Summary, TensorShares,
 };
 use crate::error::{Error, usage};
+use crate::report::ledger::{SEEDS, SUMMARY};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -86,14 +87,7 @@ fn steps(s: &mut Scheme, path: &Path) -> Result<(), Error> {
 }
 
 fn summary(g: &mut Group, path: &Path) -> Result<(), Error> {
-    let columns = [
-        "scheme",
-        "step_ms",
-        "peak_mem_gib",
-        "final_val_loss",
-        "numerics",
-    ];
-    let rows = rows(path, &columns, |t, r| {
+    let rows = rows(path, &SUMMARY, |t, r| {
         let row = Summary {
             step_ms: t.maybe(r, "step_ms", 0.0, 1e9)?,
             peak_gib: t.number(r, "peak_mem_gib", 0.0, 1e6)?,
@@ -181,15 +175,7 @@ fn scaler(path: &Path) -> Result<Vec<ScalerRow>, Error> {
 }
 
 fn seeds(path: &Path) -> Result<Vec<SeedsRow>, Error> {
-    let columns = [
-        "scheme",
-        "seeds",
-        "val_loss_mean",
-        "val_loss_std",
-        "val_loss_min",
-        "val_loss_max",
-    ];
-    let all = rows(path, &columns, |t, r| {
+    let all = rows(path, &SEEDS, |t, r| {
         let n = |c: &str| t.number(r, c, 0.0, LARGEST_LOSS);
         let std = t.maybe(r, "val_loss_std", 0.0, LARGEST_LOSS)?;
         Ok(known(t.text(r, "scheme")).map(|scheme| {
