@@ -160,7 +160,8 @@ mod tests {
             error: 2.5e-3,
         };
         let text = svg(&[row]);
-        assert!(text.contains("&lt;script&gt;&amp; ") && !text.contains("<script"));
+        assert!(text.contains("&lt;script&gt;&amp;\u{fffd}"));
+        assert!(!text.contains("<script") && !text.contains('\u{1b}'));
         assert!(text.contains("0.5000 (25%)") && text.contains("2.5e-3"));
         assert!(!text.contains("NaN") && !text.contains("inf"));
         assert!(svg(&[]).ends_with("</svg>\n"));
