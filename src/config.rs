@@ -1,88 +1,18 @@
 //! Settings of a run: presets, then a TOML file, then flags; each later one overrides.
 
-use crate::data::named::is_named;
 use crate::dtype::DType;
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
 use crate::models::char_gpt::CharGpt;
-use crate::passes::autocast::{BF16, BF16_KAHAN, BF16_SR, FP16, FP32, MIXED, Policy};
+use crate::passes::autocast::{FP32, Policy};
 use crate::passes::rules::{Rules, parse as parse_rules};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A precision scheme.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scheme {
-    /// Everything in binary32.
-    Fp32,
-    /// Weights and optimizer in binary32, products in bf16.
-    Mixed,
-    /// Everything stored in bf16.
-    Bf16,
-    /// Everything stored in bf16, weights and moments rounded stochastically.
-    #[serde(rename = "bf16-sr")]
-    Bf16Sr,
-    /// Everything stored in bf16, with a compensation term for each weight.
-    #[serde(rename = "bf16-kahan")]
-    Bf16Kahan,
-    /// Weights and optimizer in binary32, products in binary16 under dynamic loss scaling.
-    Fp16,
-}
-
-/// The schemes of this version, in the order in which they run.
-pub const SCHEMES: &[Scheme] = &[
-    Scheme::Fp32,
-    Scheme::Mixed,
-    Scheme::Bf16,
-    Scheme::Bf16Sr,
-    Scheme::Bf16Kahan,
-    Scheme::Fp16,
-];
-
-/// What runs where nothing else is asked for: the comparison of the seed document.
-pub const DEFAULT_SCHEMES: &[Scheme] = &[Scheme::Fp32, Scheme::Mixed, Scheme::Bf16];
-
-impl Scheme {
-    /// Its policy.
-    pub fn policy(self) -> Policy {
-        match self {
-            Scheme::Fp32 => FP32,
-            Scheme::Mixed => MIXED,
-            Scheme::Bf16 => BF16,
-            Scheme::Bf16Sr => BF16_SR,
-            Scheme::Bf16Kahan => BF16_KAHAN,
-            Scheme::Fp16 => FP16,
-        }
-    }
-
-    /// Its name on the command line and in file names.
-    pub fn name(self) -> &'static str {
-        self.policy().name
-    }
-
-    /// A scheme by name.
-    ///
-    /// # Errors
-    /// An unknown name; the message lists the known ones.
-    pub fn parse(name: &str) -> Result<Scheme, Error> {
-        let known = || {
-            SCHEMES
-                .iter()
-                .map(|s| s.name())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        let found = SCHEMES.iter().copied().find(|s| s.name() == name.trim());
-        found.ok_or_else(|| {
-            Error::Usage(format!(
-                "unknown scheme `{name}`: this version has {}",
-                known()
-            ))
-        })
-    }
-}
+mod file;
+mod scheme;
+pub use scheme::{DEFAULT_SCHEMES, SCHEMES, Scheme};
 
 /// A model and a schedule under one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
@@ -334,8 +264,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::apply_file`].
     pub fn apply_text(&mut self, path: &Path, text: &str) -> Result<(), Error> {
-        let file: File =
-            toml::from_str(text).map_err(|e| Error::Usage(one_line(path, text, &e)))?;
+        let file = file::parse(path, text)?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let stem = path
             .file_stem()
@@ -481,168 +410,5 @@ fn number(key: &str, value: f64, ok: impl Fn(f64) -> bool, bounds: &str) -> Resu
         Ok(())
     } else {
         usage(format!("{key} = {value}: must be {bounds}"))
-    }
-}
-
-/// A TOML error as one line with its place.
-fn one_line(path: &Path, text: &str, e: &toml::de::Error) -> String {
-    let line = e.span().map_or(1, |s| {
-        text[..s.start.min(text.len())].matches('\n').count() + 1
-    });
-    format!(
-        "{}, line {line}: {}",
-        path.display(),
-        e.message().replace('\n', " ")
-    )
-}
-
-/// The config file's schema.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    model: Option<ModelTable>,
-    data: Option<DataTable>,
-    train: Option<TrainTable>,
-    policy: Option<BTreeMap<String, String>>,
-    fp16: Option<Fp16Table>,
-    ledger: Option<LedgerTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ModelTable {
-    kind: Option<String>,
-    n_layer: Option<i64>,
-    n_head: Option<i64>,
-    n_embd: Option<i64>,
-    block: Option<i64>,
-    init: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DataTable {
-    text: Option<PathBuf>,
-    train_offsets: Option<PathBuf>,
-    val_offsets: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TrainTable {
-    precision: Option<String>,
-    numerics: Option<String>,
-    batch: Option<i64>,
-    accumulate: Option<i64>,
-    steps: Option<i64>,
-    final_fp32: Option<i64>,
-    warmup: Option<i64>,
-    lr: Option<f64>,
-    min_lr: Option<f64>,
-    betas: Option<[f64; 2]>,
-    eps: Option<f64>,
-    weight_decay: Option<f64>,
-    clip: Option<f64>,
-    eval_interval: Option<i64>,
-    eval_iters: Option<i64>,
-    seed: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Fp16Table {
-    init_scale: Option<f64>,
-    growth_interval: Option<i64>,
-    max_scale: Option<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LedgerTable {
-    swallow_interval: Option<i64>,
-    gradhist_step: Option<i64>,
-}
-
-/// Sets a count from an integer of a file.
-fn count<T: TryFrom<i64>>(key: &str, to: &mut T, value: Option<i64>) -> Result<(), String> {
-    if let Some(v) = value {
-        *to = T::try_from(v).map_err(|_| format!("{key} = {v}: must not be negative"))?;
-    }
-    Ok(())
-}
-
-fn set<T>(to: &mut T, value: Option<T>) {
-    if let Some(v) = value {
-        *to = v;
-    }
-}
-
-impl File {
-    fn apply(self, s: &mut Settings, dir: &Path) -> Result<(), String> {
-        if let Some(m) = self.model {
-            if let Some(kind) = m.kind.filter(|k| k != "char-gpt") {
-                return Err(format!("kind = \"{kind}\": this version has \"char-gpt\""));
-            }
-            count("n_layer", &mut s.n_layer, m.n_layer)?;
-            count("n_head", &mut s.n_head, m.n_head)?;
-            count("n_embd", &mut s.n_embd, m.n_embd)?;
-            count("block", &mut s.block, m.block)?;
-            s.init = m.init.map(|p| dir.join(p)).or(s.init.take());
-        }
-        if let Some(d) = self.data {
-            let text = d.text.map(|p| if is_named(&p) { p } else { dir.join(p) });
-            s.text = text.or(s.text.take());
-            s.train_offsets = d.train_offsets.map(|p| dir.join(p));
-            s.val_offsets = d.val_offsets.map(|p| dir.join(p));
-        }
-        if let Some(t) = self.train {
-            if let Some(p) = t.precision {
-                s.schemes = vec![Scheme::parse(&p).map_err(|e| format!("precision: {e}"))?];
-            }
-            if let Some(n) = t.numerics {
-                let known = <Numerics as clap::ValueEnum>::from_str(&n, false);
-                s.numerics = known
-                    .map_err(|_| format!("numerics = \"{n}\": must be \"portable\" or \"fast\""))?;
-            }
-            count("batch", &mut s.batch, t.batch)?;
-            count("accumulate", &mut s.accumulate, t.accumulate)?;
-            count("steps", &mut s.steps, t.steps)?;
-            count("final_fp32", &mut s.final_fp32, t.final_fp32)?;
-            count("warmup", &mut s.warmup, t.warmup)?;
-            count("eval_interval", &mut s.eval_interval, t.eval_interval)?;
-            count("eval_iters", &mut s.eval_iters, t.eval_iters)?;
-            count("seed", &mut s.seed, t.seed)?;
-            set(&mut s.lr, t.lr);
-            set(&mut s.min_lr, t.min_lr);
-            set(&mut s.betas, t.betas);
-            set(&mut s.eps, t.eps);
-            set(&mut s.weight_decay, t.weight_decay);
-            set(&mut s.clip, t.clip);
-        }
-        if let Some(p) = self.policy {
-            s.policy = p;
-        }
-        if let Some(f) = self.fp16 {
-            set(&mut s.fp16.init_scale, f.init_scale);
-            set(&mut s.fp16.max_scale, f.max_scale);
-            count(
-                "growth_interval",
-                &mut s.fp16.growth_interval,
-                f.growth_interval,
-            )?;
-        }
-        if let Some(l) = self.ledger {
-            count(
-                "swallow_interval",
-                &mut s.ledger.swallow_interval,
-                l.swallow_interval,
-            )?;
-            count(
-                "gradhist_step",
-                &mut s.ledger.gradhist_step,
-                l.gradhist_step,
-            )?;
-        }
-        Ok(())
     }
 }

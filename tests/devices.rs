@@ -124,14 +124,17 @@ fn accumulated_runs_are_the_same_on_every_device() {
     }
 }
 
-/// Beside the planned buffers there are uniform blocks and room for transfers, which are small.
+/// Beside the planned buffers there are uniform blocks and room for transfers, which are small. What
+/// is allocated follows from the plan and the device's limits: every scheme on one device, and one
+/// scheme on every device, see both.
 #[test]
 fn devices_allocate_what_was_planned() {
     let s = Settings::preset(Preset::Small);
     let model = s.model(65);
-    for &scheme in SCHEMES {
+    for (at, &scheme) in SCHEMES.iter().enumerate() {
         let programs = Programs::compile(&model, &s, scheme, false).expect("compiles");
-        for (label, device) in devices::devices() {
+        let count = if at == 0 { usize::MAX } else { 1 };
+        for (label, device) in devices::devices().into_iter().take(count) {
             let init = model.initial(1);
             let session = Session::new(Box::new(device), model, &programs, &init).expect("loads");
             let (have, planned) = (session.exec().memory().allocated, programs.bytes());
