@@ -6,7 +6,7 @@
 //! models   build a static, hash-consed graph          graph/, ops/, models/
 //! passes   autocast -> grad -> simplify -> lower -> fuse -> memory        passes/
 //! plan     a flat list of kernel steps over numbered buffers              plan/
-//! exec     an executor loads plans and runs them: CPU, or any GPU by wgpu   exec/, shaders/
+//! exec     an executor loads plans and runs them: CPU, any GPU by wgpu, CUDA   exec/, shaders/
 //! train    a session drives the programs; a run fills the ledger          train/
 //! infer    text, comparison of precisions, export, from trained weights   infer/
 //! measure  a product in each number format; where a step's time goes       measure/
@@ -46,7 +46,7 @@
 //! * **A graph only grows**; sources precede users; the verifier runs after every pass.
 //! * **The same plan runs everywhere.** [`exec::wgsl`] turns a step into WGSL; a lint in the tests walks
 //!   every shader's IR and rejects what the contract forbids; [`exec::wgpu`] adds `NoContraction` on Vulkan
-//!   and reaches no Rust twin.
+//!   and reaches no Rust twin; [`exec::cuda`] writes the same IR as CUDA C++, so that no kernel has two texts.
 //! * **Fusion and shared slots change no bit**; tests compare with both off.
 //! * **The cache of generation changes no bit**: a row's logits do not depend on the rows computed with it
 //!   ([`models::generation`]), and drawing is integers and pure-Rust f64 keyed by seed and position.

@@ -1,12 +1,14 @@
 //! Executors: they see plans, never graphs.
 
 pub mod cpu;
+pub mod cuda;
 pub mod wgpu;
 pub mod wgsl;
 
 use crate::plan::{BufId, Class, Plan, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What is promised of the bits.
@@ -216,4 +218,44 @@ pub(crate) fn state(names: &HashMap<String, usize>, name: &str) -> Result<usize,
         .get(name)
         .copied()
         .ok_or_else(|| ExecError::Device(missing()))
+}
+
+/// The launch of `n` workgroups: one dimension while that reaches, then two of nearly equal use.
+/// Shaders count workgroups as `id.x + id.y * count.x`; surplus ones exit.
+pub(crate) fn grid(n: u64, most: u32) -> [u32; 3] {
+    let most = most as u64;
+    if n <= most {
+        return [n as u32, 1, 1];
+    }
+    let rows = n.div_ceil(most);
+    [n.div_ceil(rows) as u32, rows as u32, 1]
+}
+
+/// The steps of a range, for an error: one of them failed.
+pub(crate) fn steps_place(plan: &Plan, steps: Range<usize>) -> String {
+    let Some(s) = plan.steps.get(steps.start) else {
+        return format!("in program {}", plan.name);
+    };
+    let first = format!("step {} ({}, {})", steps.start, s.kernel.name, s.label);
+    match (steps.len(), plan.steps.get(steps.end.wrapping_sub(1))) {
+        (2.., Some(last)) => format!(
+            "in program {} at {first} or one of the next {}, up to step {} ({}, {})",
+            plan.name,
+            steps.len() - 1,
+            steps.end - 1,
+            last.kernel.name,
+            last.label
+        ),
+        _ => format!("in program {} at {first}", plan.name),
+    }
+}
+
+/// A message in one line: those of wgpu and naga are trees over several, the innermost cause last.
+pub(crate) fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && *l != "Validation Error" && *l != "Caused by:")
+        .collect();
+    lines.join(": ")
 }

@@ -12,8 +12,10 @@ mod variants;
 
 pub use files::{NAMES, hash};
 
-use crate::kernels::Host;
+use super::one_line;
+use crate::kernels::{Access, Binding, Host, KernelDef};
 use crate::plan::{Plan, Step};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 /// What shapes a text besides the step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -81,4 +83,45 @@ pub fn file(step: &Step, plan: &Plan, options: Options) -> &'static str {
 /// number `x + y * w`. Those past the number do nothing.
 pub fn workgroups(step: &Step, plan: &Plan, options: Options) -> u64 {
     variants::choose(step, plan, options).groups
+}
+
+/// A shader parsed, checked, and with its constants in place.
+///
+/// # Errors
+/// It is no WGSL, or lacks a constant; in one line.
+pub fn parse(shader: &Shader) -> Result<(naga::Module, ModuleInfo), String> {
+    let constants = shader.constants.iter().map(|(n, v)| (n.as_str(), *v));
+    parse_text(&shader.source, constants)
+}
+
+pub(super) fn parse_text<'a>(
+    source: &str,
+    constants: impl Iterator<Item = (&'a str, f64)>,
+) -> Result<(naga::Module, ModuleInfo), String> {
+    let parsed =
+        naga::front::wgsl::parse_str(source).map_err(|e| one_line(&e.emit_to_string(source)))?;
+    // Shaders are core WGSL, whose fp16 conversions (in the probe alone) naga counts as a capability.
+    let core = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    let info = Validator::new(ValidationFlags::all(), core)
+        .validate(&parsed)
+        .map_err(|e| one_line(&e.emit_to_string(source)))?;
+    let constants = constants.map(|(n, v)| (n.to_string(), v)).collect();
+    let entry = Some((naga::ShaderStage::Compute, "main"));
+    let (module, info) =
+        naga::back::pipeline_constants::process_overrides(&parsed, &info, entry, &constants)
+            .map_err(|e| e.to_string())?;
+    Ok((module.into_owned(), info.into_owned()))
+}
+
+/// Whether a kernel's indices come from data. Then its shader is built with bounds checks.
+///
+/// All others are built without, on this proof: their indices are functions of invocation ids and of
+/// the uniform block alone, each compared in the shader with an extent of the uniform block; lowering
+/// takes those extents from the types of the very buffers that the plan binds, and a buffer is bound
+/// with at least the words of its type. The kernel table runs every kernel at boundary shapes with
+/// sentinels behind each buffer. Indices that come from data are in buffers of plain words that a
+/// kernel reads: token ids, targets, orders.
+pub(super) fn data_dependent(kernel: &KernelDef) -> bool {
+    let words = |b: &Binding| b.access == Access::Read && !b.float;
+    kernel.bindings.iter().any(words)
 }

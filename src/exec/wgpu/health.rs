@@ -4,6 +4,7 @@
 //! device-lost callback, and a panic inside `Device::poll` on a loss that the wait itself finds. All of
 //! them end here as a [`Trouble`], so that no failure of a device is a panic of the program.
 
+pub(super) use super::super::one_line;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Once};
@@ -132,16 +133,6 @@ pub(super) fn fault(e: &wgpu::Error) -> Trouble {
             one_line(description)
         }
     })
-}
-
-/// wgpu's messages are trees over several lines; the innermost cause is the last.
-pub(super) fn one_line(text: &str) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && *l != "Validation Error" && *l != "Caused by:")
-        .collect();
-    lines.join(": ")
 }
 
 thread_local! {

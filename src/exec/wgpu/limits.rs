@@ -112,20 +112,9 @@ pub(super) fn uniform_bytes(step: &Step, declared: u64) -> u64 {
         .max(16)
 }
 
-/// The launch of `n` workgroups: one dimension while that reaches, then two of nearly equal use.
-/// Shaders count workgroups as `id.x + id.y * count.x`; surplus ones exit.
-pub(super) fn grid(n: u64, most: u32) -> [u32; 3] {
-    let most = most as u64;
-    if n <= most {
-        return [n as u32, 1, 1];
-    }
-    let rows = n.div_ceil(most);
-    [n.div_ceil(rows) as u32, rows as u32, 1]
-}
-
 #[cfg(test)]
 mod tests {
-    use super::grid;
+    use super::super::super::grid;
 
     #[test]
     fn grids_cover_without_much_surplus() {

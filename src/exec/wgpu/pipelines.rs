@@ -1,12 +1,11 @@
 //! From WGSL to pipelines: each distinct shader is parsed once, checked against its step, and built
 //! once, whatever the number of steps and programs that use it.
 
-use super::super::wgsl::Shader;
+use super::super::wgsl::{self, Shader};
 use super::belt;
 use super::health::{Refused, scoped};
-use crate::kernels::{Access, Binding, KernelDef};
 use crate::plan::Step;
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::valid::ModuleInfo;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -36,22 +35,9 @@ impl Key {
                 .collect(),
             reads: step.reads.len(),
             writes: step.writes.len(),
-            bounds: data_dependent(step.kernel),
+            bounds: wgsl::data_dependent(step.kernel),
         }
     }
-}
-
-/// Whether a kernel's indices come from data. Then its shader is built with bounds checks.
-///
-/// All others are built without, on this proof: their indices are functions of invocation ids and of
-/// the uniform block alone, each compared in the shader with an extent of the uniform block; lowering
-/// takes those extents from the types of the very buffers that the plan binds, and a buffer is bound
-/// with at least the words of its type. The kernel table runs every kernel at boundary shapes with
-/// sentinels behind each buffer. Indices that come from data are in buffers of plain words that a
-/// kernel reads: token ids, targets, orders.
-fn data_dependent(kernel: &KernelDef) -> bool {
-    let words = |b: &Binding| b.access == Access::Read && !b.float;
-    kernel.bindings.iter().any(words)
 }
 
 /// A shader whose constants are known.
@@ -80,27 +66,10 @@ pub(super) struct Facts {
 /// # Errors
 /// It is no WGSL, lacks a constant, or does not bind what its step binds.
 pub(super) fn prepare(key: &Key) -> Result<Ready, String> {
-    let parsed = naga::front::wgsl::parse_str(&key.source)
-        .map_err(|e| super::health::one_line(&e.emit_to_string(&key.source)))?;
-    // Shaders are core WGSL, whose fp16 conversions (in the probe alone) naga counts as a capability.
-    let core = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
-    let mut validator = Validator::new(ValidationFlags::all(), core);
-    let info = validator
-        .validate(&parsed)
-        .map_err(|e| super::health::one_line(&e.emit_to_string(&key.source)))?;
-    let mut constants = naga::back::PipelineConstants::default();
-    for (name, bits) in &key.constants {
-        constants.insert(name.clone(), f64::from_bits(*bits));
-    }
+    let constants = key.constants.iter();
+    let constants = constants.map(|(n, bits)| (n.as_str(), f64::from_bits(*bits)));
+    let (module, info) = wgsl::parse_text(&key.source, constants)?;
     let stage = naga::ShaderStage::Compute;
-    let (module, info) = naga::back::pipeline_constants::process_overrides(
-        &parsed,
-        &info,
-        Some((stage, ENTRY)),
-        &constants,
-    )
-    .map_err(|e| e.to_string())?;
-    let (module, info) = (module.into_owned(), info.into_owned());
     let entry = module
         .entry_points
         .iter()
@@ -314,7 +283,7 @@ fn build(
                 // SAFETY: the words are what naga wrote for a module that its validator accepted,
                 // with decorations added that are legal on the instructions they name; `interface`
                 // has matched its variables with the layout; indices are in range by checks or by
-                // the proof at `data_dependent`; loops run over finite extents.
+                // the proof at `wgsl::data_dependent`; loops run over finite extents.
                 let module = unsafe { device.create_shader_module_passthrough(desc) };
                 // Constants have been applied.
                 (module, &[][..])
@@ -329,7 +298,7 @@ fn build(
                     force_loop_bounding: false,
                     ..wgpu::ShaderRuntimeChecks::checked()
                 };
-                // SAFETY: where checks of bounds are off, the proof at `data_dependent` holds; every
+                // SAFETY: where checks of bounds are off, the proof at `wgsl::data_dependent` holds; every
                 // loop of ours runs over a constant or an extent of the uniform block, so it ends.
                 let module = unsafe { device.create_shader_module_trusted(desc, checks) };
                 (module, &constants[..])

@@ -4,7 +4,8 @@
 //! number of launches and a bounded estimate of work; and only a few submissions wait at a time, so that
 //! a run's memory on the host's side is bounded too.
 
-use super::limits::grid;
+use super::super::grid;
+pub(super) use super::super::steps_place as place;
 use crate::plan::{Plan, Step};
 use std::ops::Range;
 
@@ -97,25 +98,6 @@ pub(super) fn submissions(
         }
     }
     out
-}
-
-/// The steps of a range, for an error: one of them failed.
-pub(super) fn place(plan: &Plan, steps: Range<usize>) -> String {
-    let Some(s) = plan.steps.get(steps.start) else {
-        return format!("in program {}", plan.name);
-    };
-    let first = format!("step {} ({}, {})", steps.start, s.kernel.name, s.label);
-    match (steps.len(), plan.steps.get(steps.end.wrapping_sub(1))) {
-        (2.., Some(last)) => format!(
-            "in program {} at {first} or one of the next {}, up to step {} ({}, {})",
-            plan.name,
-            steps.len() - 1,
-            steps.end - 1,
-            last.kernel.name,
-            last.label
-        ),
-        _ => format!("in program {} at {first}", plan.name),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Products on NVIDIA GPUs through CUDA: cuBLASLt in every format, and the project's own bf16 kernels on
-//! tensor cores ([`nvrtc::SOURCES`]). All of it is grade `fast`.
+//! tensor cores ([`crate::exec::cuda::nvrtc::SOURCES`]). All of it is grade `fast`.
 //!
 //! **Nothing in this folder that needs a GPU has been run by us so far**: no NVIDIA GPU was at hand. What
 //! was seen: it compiles, every `.cu` file compiles for sm_80 and sm_90a with NVRTC 12.9, and a machine
@@ -10,8 +10,6 @@
 //! runs as fp16, which holds its values exactly; so does E4M3 before compute capability 8.9. Both are
 //! labelled emulated.
 
-pub mod blas;
-pub mod nvrtc;
 mod open;
 mod words;
 
@@ -20,8 +18,10 @@ use super::operands::Rounded;
 use super::size::Room;
 use super::{Engine, Timed};
 use crate::error::Error;
+use crate::exec::cuda::blas::{Blas, Kind};
+use crate::exec::cuda::driver::{Extents, Lay};
+use crate::exec::cuda::found::reason;
 use crate::exec::{Clock, DeviceInfo, ExecError, Numerics};
-use blas::{Blas, Kind};
 use cudarc::cublaslt::sys::{cublasComputeType_t as Compute, cudaDataType as Data};
 use cudarc::driver::sys::{CUdevice_attribute, CUevent_flags};
 use cudarc::driver::{
@@ -56,6 +56,7 @@ struct Prepared {
     n: usize,
     kernel: Kernel,
     kind: Kind,
+    extents: Extents,
     /// Copies of both operands.
     operands: Vec<(CudaSlice<u8>, CudaSlice<u8>)>,
     product: CudaSlice<u8>,
@@ -143,8 +144,12 @@ impl Cuda {
             } else {
                 Data::CUDA_R_32F
             },
-            transposed: matches!(store, Store::I8 | Store::E4m3),
         }
+    }
+
+    /// 8-bit products take the right operand transposed.
+    fn transposed(&self, format: Format) -> bool {
+        matches!(self.store(format), Store::I8 | Store::E4m3)
     }
 
     /// The loop that measures a format's units, and the operations of a warp and round of it.
@@ -217,11 +222,12 @@ impl Cuda {
             let (b, _b) = b.device_ptr(&self.stream);
             let (c, _c) = p.product.device_ptr(&self.stream);
             let (w, _w) = self.workspace.device_ptr(&self.stream);
+            // A row-major product is the column-major one of the transposes, in the other order.
             // SAFETY: the buffers have n * n elements of the kind's types and the workspace its bytes; all
             // live in `self`, which waits for the stream before it lets go of them.
             let done = unsafe {
-                self.blas
-                    .multiply(p.kind, p.n, (a, b, c, w), self.stream.cu_stream().cast())
+                let stream = self.stream.cu_stream().cast();
+                self.blas.multiply(p.kind, p.extents, (b, a, c, w), stream)
             };
             return done.map_err(|e| {
                 Error::Exec(ExecError::Device(format!("{}: cuBLASLt: {e}", self.name)))
@@ -320,8 +326,9 @@ impl Engine for Cuda {
             self.store(format),
             self.kind(format),
         );
+        let extents = square(n, self.transposed(format));
         if kernel == Kernel::Blas {
-            self.algorithm = self.blas.prepare(kind, n).map_err(|e| {
+            self.algorithm = self.blas.prepare(kind, extents).map_err(|e| {
                 let what = format!(
                     "{}: cuBLASLt has no product for {}: {e}",
                     self.name,
@@ -331,7 +338,7 @@ impl Engine for Cuda {
             })?;
         }
         let turned = match kernel {
-            Kernel::Blas => kind.transposed,
+            Kernel::Blas => self.transposed(format),
             Kernel::Wgmma => true,
             Kernel::Mma => false,
         };
@@ -353,6 +360,7 @@ impl Engine for Cuda {
             n,
             kernel,
             kind,
+            extents,
             operands,
             product,
         });
@@ -394,18 +402,30 @@ impl Engine for Cuda {
     }
 }
 
+/// A square product; the right operand, which is the left one column by column, may be stored transposed.
+fn square(n: usize, transposed: bool) -> Extents {
+    let n = n as u64;
+    let lay = |transposed| Lay {
+        transposed,
+        pitch: n,
+        stride: n * n,
+    };
+    Extents {
+        m: n,
+        n,
+        k: n,
+        batch: 1,
+        a: lay(transposed),
+        b: lay(false),
+        c: lay(false),
+        alignment: 256,
+    }
+}
+
 impl Drop for Cuda {
     fn drop(&mut self) {
         // Buffers are freed in the stream's order; cuBLASLt's may still be in use.
         let _ = self.stream.synchronize();
-    }
-}
-
-/// A driver's error in a few words.
-fn reason(e: DriverError) -> String {
-    match e.error_string() {
-        Ok(text) => text.to_string_lossy().into_owned(),
-        Err(_) => format!("{:?}", e.0),
     }
 }
 

@@ -1,6 +1,5 @@
 //! What can be checked without a GPU: bytes that go there and come back, and the words of the loops.
 
-use super::open::architecture;
 use super::*;
 use crate::dtype::DType;
 
@@ -45,11 +44,4 @@ fn words_of_ones_are_ones() {
     );
     assert_eq!(sum("mma_s8"), 256 * 32 * 8);
     assert_eq!(f32::from_bits(sum("fma_f32")), 2048.0);
-}
-
-#[test]
-fn architectures() {
-    assert_eq!(architecture((8, 0)), "sm_80");
-    assert_eq!(architecture((9, 0)), "sm_90a");
-    assert_eq!(architecture((12, 0)), "sm_120");
 }

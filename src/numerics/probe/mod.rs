@@ -39,7 +39,12 @@ pub enum Target<'a> {
     Cpu(Option<usize>),
     /// A device.
     Gpu(&'a adapter::Found),
+    /// Any other executor, in portable numerics.
+    Other(&'a Open<'a>),
 }
+
+/// Opens an executor.
+pub type Open<'a> = dyn Fn() -> Result<Box<dyn Executor>, ExecError> + 'a;
 
 /// The probe's plans, for tests that walk shaders.
 ///
@@ -71,7 +76,8 @@ pub fn probe(target: Target) -> Result<Passport, ExecError> {
     let mut one = Cpu::new(Some(1))?;
     let want: Result<Vec<_>, _> = tasks.iter().map(|t| run(&mut one, t)).collect();
     let found = match target {
-        Target::Cpu(threads) => on_cpu(threads, &tasks)?,
+        Target::Cpu(threads) => on_one(&mut Cpu::new(threads)?, &tasks)?,
+        Target::Other(open) => on_one(open()?.as_mut(), &tasks)?,
         Target::Gpu(found) => on_gpu(found, &tasks)?,
     };
     let mut seen = Seen {
@@ -98,17 +104,17 @@ struct Found {
     facts: Vec<FactLine>,
 }
 
-fn on_cpu(threads: Option<usize>, tasks: &[Task]) -> Result<Found, ExecError> {
-    let mut cpu = Cpu::new(threads)?;
+/// An executor that has nothing to switch off.
+fn on_one(exec: &mut dyn Executor, tasks: &[Task]) -> Result<Found, ExecError> {
     Ok(Found {
-        device: Device::of(&cpu.info(), None),
-        micro: run(&mut cpu, &kernels::micro())?,
+        device: Device::of(&exec.info(), None),
+        micro: run(exec, &kernels::micro())?,
         less: vec![],
         production: tasks
             .iter()
-            .map(|t| run(&mut cpu, t))
+            .map(|t| run(exec, t))
             .collect::<Result<_, _>>()?,
-        facts: ask(&mut cpu)?,
+        facts: ask(exec)?,
     })
 }
 

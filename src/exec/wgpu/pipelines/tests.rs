@@ -75,7 +75,7 @@ fn wrong_shaders_are_refused_in_one_line() {
 fn kernels_that_index_by_data_are_known() {
     let names: Vec<&str> = crate::kernels::ALL
         .iter()
-        .filter(|k| data_dependent(k))
+        .filter(|k| wgsl::data_dependent(k))
         .map(|k| k.name)
         .collect();
     let expected = [

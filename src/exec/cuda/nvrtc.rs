@@ -35,13 +35,36 @@ pub fn present() -> bool {
 pub fn compile(name: &str, arch: &str) -> Result<Vec<u8>, String> {
     let source = SOURCES.iter().find(|s| s.0 == name);
     let text = source.ok_or_else(|| format!("there is no {name}"))?.1;
+    compile_text(name, text, arch, &[])
+}
+
+/// Compiles an emitted kernel ([`super::emit`]) for an architecture to a CUBIN. Nothing is fused: its sums
+/// and products say so, and the compiler is told so too.
+///
+/// # Errors
+/// The compiler's log in one line.
+///
+/// # Panics
+/// As [`compile`].
+pub fn compile_emitted(source: &str, arch: &str) -> Result<Vec<u8>, String> {
+    let exact = [
+        "--fmad=false",
+        "--ftz=false",
+        "--prec-div=true",
+        "--prec-sqrt=true",
+    ];
+    compile_text("an emitted kernel", source, arch, &exact)
+}
+
+fn compile_text(name: &str, text: &str, arch: &str, more: &[&str]) -> Result<Vec<u8>, String> {
     let zero = |_| format!("{name} holds a zero byte");
     let (text, title) = (
         CString::new(text).map_err(zero)?,
         CString::new(name).map_err(zero)?,
     );
     let program = Program::new(&text, &title).map_err(|e| format!("{name}: {e}"))?;
-    let options = [format!("--gpu-architecture={arch}"), "--std=c++17".into()];
+    let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into()];
+    options.extend(more.iter().map(|o| o.to_string()));
     // SAFETY: the program lives until the end of this function.
     if let Err(e) = unsafe { result::compile_program(program.0, &options) } {
         return Err(format!("{name} for {arch}: {e}: {}", program.log()));
