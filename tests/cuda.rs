@@ -1,4 +1,4 @@
-//! `--backend cuda`: what it says where it cannot run, and, with the feature `cuda`, that every CUDA source
+//! `--backend cuda`: what every command says where it cannot run, and, with the feature `cuda`, that every CUDA source
 //! compiles and, where there is an NVIDIA GPU, that its products are right.
 
 mod common;
@@ -19,34 +19,30 @@ fn refused(name: &str, args: &[&str], says: &[&str]) {
     assert_eq!(std::fs::read_dir(&dir).expect("the folder").count(), 0);
 }
 
-#[test]
-fn training_on_cuda_is_refused_in_one_line() {
-    refused(
-        "cuda-train",
-        &["train", "--backend", "cuda", "--steps", "1"],
-        &["--backend cuda", "gemm"],
-    );
-    refused(
-        "cuda-probe",
-        &["probe", "--backend", "cuda"],
-        &["--backend cuda"],
-    );
-}
+/// The commands that compute, asked for CUDA.
+const COMMANDS: [&[&str]; 6] = [
+    &["train", "--steps", "1", "--backend", "cuda"],
+    &["gemm", "--backend", "cuda"],
+    &["probe", "--backend", "cuda"],
+    &["check", "--steps", "1", "--on", "cuda"],
+    &["bench", "--steps", "1", "--backend", "cuda"],
+    &["adapters", "--backend", "cuda"],
+];
 
 #[cfg(not(feature = "cuda"))]
 #[test]
 fn a_build_without_cuda_says_so() {
-    refused(
-        "cuda-absent",
-        &["gemm", "--backend", "cuda"],
-        &["not in this build", "--features cuda"],
-    );
+    for args in COMMANDS {
+        let name = format!("cuda-absent-{}", args[0]);
+        refused(&name, args, &["not in this build", "--features cuda"]);
+    }
 }
 
 #[cfg(feature = "cuda")]
 mod built {
     use super::*;
-    use isobit::measure::cuda::{Cuda, GRANULE, nvrtc};
+    use isobit::exec::cuda::nvrtc;
+    use isobit::measure::cuda::{Cuda, GRANULE};
     use isobit::measure::format::Format;
     use isobit::measure::{Order, Row, Watch, measure};
 
@@ -110,11 +106,10 @@ mod built {
             println!("skipped: there is a CUDA device here");
             return;
         };
-        refused(
-            "cuda-none",
-            &["gemm", "--backend", "cuda"],
-            &["--backend cuda", &why],
-        );
+        for args in COMMANDS {
+            let name = format!("cuda-none-{}", args[0]);
+            refused(&name, args, &["--backend cuda", &why]);
+        }
         let dir = fresh("cuda-auto");
         let o = isobit(
             &dir,

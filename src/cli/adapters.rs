@@ -17,6 +17,11 @@ pub fn adapters(global: &Global) -> Result<i32, Error> {
         println!("no GPU on any backend; the CPU executor is always there");
     }
     all.iter().for_each(print);
+    #[cfg(feature = "cuda")]
+    match crate::exec::cuda::found::Found::find(None) {
+        Ok(found) => println!("cuda: {}", found.title()),
+        Err(why) => println!("cuda: {why}"),
+    }
     let device = Device::choose(global)?;
     println!("\nchosen: {}", device.why().trim_start_matches("chose "));
     println!("default preset there: {}", default_preset(&device).name());

@@ -3,6 +3,8 @@
 use super::{Backend, Global};
 use crate::error::{Error, usage};
 use crate::exec::cpu::Cpu;
+#[cfg(feature = "cuda")]
+use crate::exec::cuda::found::Found as Nvidia;
 use crate::exec::wgpu::adapter::{Choice, choose};
 use crate::exec::wgpu::{Wgpu, adapter};
 use crate::exec::{DeviceInfo, Executor};
@@ -10,9 +12,18 @@ use crate::numerics::Numerics;
 use crate::numerics::passport::{self, Passport};
 use crate::numerics::probe::{Target, probe};
 
+/// What was chosen.
+enum Chosen {
+    /// The CPU, or a GPU through a graphics interface.
+    Here(Choice),
+    /// An NVIDIA GPU through CUDA.
+    #[cfg(feature = "cuda")]
+    Cuda { found: Nvidia, why: String },
+}
+
 /// A chosen device: makes one executor after the other.
 pub struct Device {
-    choice: Choice,
+    choice: Chosen,
     /// Threads of the CPU executor, or all cores.
     threads: Option<usize>,
 }
@@ -35,15 +46,12 @@ impl Device {
                     ));
                 }
                 let why = "CPU executor, as asked".into();
-                let choice = Choice::Cpu { why };
+                let choice = Chosen::Here(Choice::Cpu { why });
                 return Ok(Device { choice, threads });
             }
             Backend::Cuda => {
-                return usage(if cfg!(feature = "cuda") {
-                    "--backend cuda: only `isobit gemm` runs on CUDA; use --backend vulkan or cpu"
-                } else {
-                    "--backend cuda is not in this build (build with --features cuda, for `isobit gemm`); use --backend vulkan or cpu"
-                });
+                let choice = cuda(g)?;
+                return Ok(Device { choice, threads });
             }
             Backend::Auto => adapter::Backend::Auto,
             Backend::Vulkan => adapter::Backend::Vulkan,
@@ -51,13 +59,38 @@ impl Device {
             Backend::Dx12 => adapter::Backend::Dx12,
             Backend::Gl => adapter::Backend::Gl,
         };
-        let choice = choose(backend, g.adapter.as_deref())?;
+        let auto = g.backend == Backend::Auto && g.adapter.is_none();
+        let choice = match auto.then(nvidia).flatten() {
+            Some(Ok(found)) => found,
+            absent => {
+                let mut choice = choose(backend, g.adapter.as_deref())?;
+                if let (Some(Err(no_cuda)), Choice::Cpu { why } | Choice::Gpu { why, .. }) =
+                    (absent, &mut choice)
+                {
+                    why.push_str(&format!("; no CUDA: {no_cuda}"));
+                }
+                Chosen::Here(choice)
+            }
+        };
         Ok(Device { choice, threads })
     }
 
     /// The sentence that says what was chosen and why.
     pub fn why(&self) -> &str {
-        self.choice.why()
+        match &self.choice {
+            Chosen::Here(choice) => choice.why(),
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { why, .. } => why,
+        }
+    }
+
+    /// The device, if it is reached through CUDA.
+    #[cfg(feature = "cuda")]
+    pub fn nvidia(&self) -> Option<&Nvidia> {
+        match &self.choice {
+            Chosen::Here(_) => None,
+            Chosen::Cuda { found, .. } => Some(found),
+        }
     }
 
     /// What output files say of it.
@@ -66,30 +99,39 @@ impl Device {
     /// The system gives no threads.
     pub fn info(&self) -> Result<DeviceInfo, Error> {
         match &self.choice {
-            Choice::Cpu { .. } => Ok(Cpu::new(self.threads)?.info()),
-            Choice::Gpu { found, .. } => Ok(found.info()),
+            Chosen::Here(Choice::Cpu { .. }) => Ok(Cpu::new(self.threads)?.info()),
+            Chosen::Here(Choice::Gpu { found, .. }) => Ok(found.info()),
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { found, .. } => Ok(found.info()),
         }
     }
 
     /// Its backend's name.
     pub fn backend(&self) -> &'static str {
         match &self.choice {
-            Choice::Cpu { .. } => "cpu",
-            Choice::Gpu { found, .. } => found.backend.name(),
+            Chosen::Here(Choice::Cpu { .. }) => "cpu",
+            Chosen::Here(Choice::Gpu { found, .. }) => found.backend.name(),
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { .. } => "cuda",
         }
     }
 
-    /// Its limits; none on the CPU.
+    /// Its limits; none on the CPU and in CUDA.
     pub fn limits(&self) -> Option<adapter::Limits> {
         match &self.choice {
-            Choice::Cpu { .. } => None,
-            Choice::Gpu { found, .. } => Some(found.limits),
+            Chosen::Here(Choice::Gpu { found, .. }) => Some(found.limits),
+            _ => None,
         }
     }
 
     /// Whether it is a GPU of its own silicon.
     pub fn is_real_gpu(&self) -> bool {
-        matches!(&self.choice, Choice::Gpu { found, .. } if !found.software)
+        match &self.choice {
+            Chosen::Here(Choice::Cpu { .. }) => false,
+            Chosen::Here(Choice::Gpu { found, .. }) => !found.software,
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { .. } => true,
+        }
     }
 
     /// A fresh executor.
@@ -98,8 +140,12 @@ impl Device {
     /// The device cannot be opened.
     pub fn open(&self, numerics: Numerics) -> Result<Box<dyn Executor>, Error> {
         Ok(match &self.choice {
-            Choice::Cpu { .. } => Box::new(Cpu::new(self.threads)?.with_numerics(numerics)),
-            Choice::Gpu { found, .. } => Box::new(Wgpu::open(found, numerics)?),
+            Chosen::Here(Choice::Cpu { .. }) => {
+                Box::new(Cpu::new(self.threads)?.with_numerics(numerics))
+            }
+            Chosen::Here(Choice::Gpu { found, .. }) => Box::new(Wgpu::open(found, numerics)?),
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { found, .. } => Box::new(found.open(numerics)?),
         })
     }
 
@@ -120,8 +166,17 @@ impl Device {
     /// The device failed.
     pub fn passport(&self, fresh: bool) -> Result<(Passport, bool), Error> {
         match &self.choice {
-            Choice::Cpu { .. } => Ok((probe(Target::Cpu(self.threads))?, false)),
-            Choice::Gpu { found, .. } => {
+            Chosen::Here(Choice::Cpu { .. }) => Ok((probe(Target::Cpu(self.threads))?, false)),
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { found, .. } => {
+                let key = passport::Device::of(&found.info(), None);
+                let open = || -> Result<Box<dyn Executor>, _> {
+                    Ok(Box::new(found.open(Numerics::Portable)?))
+                };
+                let kept = passport::kept(&key, fresh, || probe(Target::Other(&open)));
+                kept.map_err(Error::from)
+            }
+            Chosen::Here(Choice::Gpu { found, .. }) => {
                 let key = passport::Device::of(&found.info(), None);
                 let kept = passport::kept(&key, fresh, || probe(Target::Gpu(found)));
                 kept.map_err(Error::from)
@@ -135,8 +190,11 @@ impl Device {
     /// # Errors
     /// The property that failed, or the device did.
     pub fn admit(&self, numerics: Numerics) -> Result<Option<Passport>, Error> {
-        let Choice::Gpu { found, .. } = &self.choice else {
-            return Ok(None);
+        let title = match &self.choice {
+            Chosen::Here(Choice::Cpu { .. }) => return Ok(None),
+            Chosen::Here(Choice::Gpu { found, .. }) => found.title(),
+            #[cfg(feature = "cuda")]
+            Chosen::Cuda { found, .. } => found.title(),
         };
         if numerics == Numerics::Fast {
             return Ok(None);
@@ -146,7 +204,7 @@ impl Device {
             None => Ok(Some(passport)),
             Some(property) => usage(format!(
                 "{} does not pass the probe for portable numerics: {property}; see `isobit probe`, or run with --numerics fast, whose bits are this device's own",
-                found.title()
+                title
             )),
         }
     }
@@ -164,6 +222,10 @@ impl Device {
                 for f in adapter::list().into_iter().filter(|f| f.unusable.is_none()) {
                     let place = format!("{}:{}", f.backend, f.index);
                     out.push((label(&f), Device::named(&place, g)?));
+                }
+                if let Some(Ok(choice)) = nvidia() {
+                    let threads = g.threads()?;
+                    out.push(("cuda".into(), Device { choice, threads }));
                 }
                 continue;
             }
@@ -183,7 +245,7 @@ impl Device {
             .map_or((entry, None), |(n, w)| (n, Some(w)));
         let Ok(backend) = <Backend as clap::ValueEnum>::from_str(name, true) else {
             return usage(format!(
-                "--on {entry}: there is no backend {name:?}; name cpu, cpu:THREADS, vulkan, metal, dx12 or gl, each with :NAME-OR-INDEX where there are several, or all"
+                "--on {entry}: there is no backend {name:?}; name cpu, cpu:THREADS, vulkan, metal, dx12, gl or cuda, each with :NAME-OR-INDEX where there are several, or all"
             ));
         };
         if backend == Backend::Cpu {
@@ -211,6 +273,42 @@ impl Device {
         };
         Device::choose(&g)
     }
+}
+
+/// An NVIDIA GPU by CUDA, or why there is none; nothing where the build has no CUDA.
+#[cfg(feature = "cuda")]
+fn nvidia() -> Option<Result<Chosen, String>> {
+    Some(Nvidia::find(None).map(|found| {
+        let how = "it is the fastest path to an NVIDIA GPU";
+        let why = format!("chose {}: {how}", found.title());
+        Chosen::Cuda { found, why }
+    }))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn nvidia() -> Option<Result<Chosen, String>> {
+    None
+}
+
+/// The CUDA device that was asked for.
+#[cfg(feature = "cuda")]
+fn cuda(g: &Global) -> Result<Chosen, Error> {
+    match Nvidia::find(g.adapter.as_deref()) {
+        Ok(found) => {
+            let why = format!("chose {}: as asked", found.title());
+            Ok(Chosen::Cuda { found, why })
+        }
+        Err(why) => usage(format!(
+            "--backend cuda: {why}; use --backend auto, vulkan or cpu"
+        )),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_: &Global) -> Result<Chosen, Error> {
+    usage(
+        "--backend cuda is not in this build (build with --features cuda); use --backend vulkan or cpu",
+    )
 }
 
 /// A device in a word or two.

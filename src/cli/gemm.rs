@@ -92,12 +92,12 @@ pub fn gemm(global: &Global, args: &GemmArgs) -> Result<i32, Error> {
         out: &args.out,
         plot: &plot,
     };
-    #[cfg(feature = "cuda")]
-    if let Some(done) = on_cuda(global, &job)? {
-        return Ok(done);
-    }
     let device = Device::choose(global)?;
     let numerics = global.numerics.unwrap_or_default();
+    #[cfg(feature = "cuda")]
+    if global.numerics != Some(Numerics::Portable) && device.nvidia().is_some() {
+        return on_cuda(&device, global.adapter.as_deref(), &job);
+    }
     let room = room(&device)?;
     let open = |grade: Numerics| device.open(grade);
     let engine = || Plans::new(&open, numerics, room.clone());
@@ -105,43 +105,15 @@ pub fn gemm(global: &Global, args: &GemmArgs) -> Result<i32, Error> {
     job.go(&room, &admit, device.why(), &engine)
 }
 
-/// The run on CUDA, where it is asked for, or where `auto` finds it. None where another device is to be
-/// taken; then it has been said why.
+/// The run on CUDA, by cuBLASLt and the project's tensor-core kernels. With `--numerics portable` the
+/// emitted kernels run instead, as any plan.
 #[cfg(feature = "cuda")]
-fn on_cuda(global: &Global, job: &Job) -> Result<Option<i32>, Error> {
-    use super::Backend;
+fn on_cuda(device: &Device, adapter: Option<&str>, job: &Job) -> Result<i32, Error> {
     use crate::measure::cuda::Cuda;
-    let portable = global.numerics == Some(Numerics::Portable);
-    let asked = global.backend == Backend::Cuda;
-    if !asked && (global.backend != Backend::Auto || global.adapter.is_some()) {
-        return Ok(None);
-    }
-    let opened = match portable {
-        true => Err("its products are of the grade fast, and portable was asked for".to_string()),
-        false => Cuda::open(global.adapter.as_deref()),
-    };
-    let first = match opened {
-        Ok(cuda) => cuda,
-        Err(why) if asked => {
-            return usage(format!(
-                "--backend cuda: {why}; use --backend auto, vulkan or cpu"
-            ));
-        }
-        Err(why) => {
-            println!("no CUDA: {}", super::plain(&why));
-            return Ok(None);
-        }
-    };
-    let how = if asked {
-        "as asked"
-    } else {
-        "it is the fastest path to an NVIDIA GPU"
-    };
-    let why = format!("chose {}: {how}", first.title());
-    let room = first.room().clone();
-    drop(first);
-    let open = || Cuda::open(global.adapter.as_deref()).map_err(Error::Usage);
-    job.go(&room, &|| Ok(()), &why, &open).map(Some)
+    let open = || Cuda::open(adapter).map_err(Error::Usage);
+    // Its memory is free again before the measurement.
+    let room = open()?.room().clone();
+    job.go(&room, &|| Ok(()), device.why(), &open)
 }
 
 /// What is to be done, on whatever device.

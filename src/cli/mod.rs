@@ -88,7 +88,7 @@ pub struct Global {
 /// Where to compute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Backend {
-    /// A real GPU if there is one, else the CPU.
+    /// A real GPU if there is one (by CUDA first, in a build that has it), else the CPU.
     Auto,
     /// The built-in CPU executor.
     Cpu,
@@ -100,7 +100,7 @@ pub enum Backend {
     Dx12,
     /// OpenGL.
     Gl,
-    /// CUDA: for `gemm` alone, in a build with the feature `cuda`.
+    /// CUDA, in a build with the feature `cuda`.
     Cuda,
 }
 
