@@ -66,6 +66,10 @@ build() {
         cargo test --locked --release --features cuda --no-run --test cuda --test cuda_kernels --test cuda_train
 }
 if [ "$list" = no ]; then
+    if ! command -v nvidia-smi > /dev/null && ! ldconfig -p 2> /dev/null | grep -q 'libcuda\.so'; then
+        echo "cuda.sh: no CUDA driver was found (neither nvidia-smi nor libcuda)" >&2
+        exit 2
+    fi
     build || exit 2
     # One line and code 2 where there is no device.
     "$program" adapters --backend cuda > "$log" || exit 2

@@ -254,15 +254,17 @@ fn compile(source: &str) -> Result<PathBuf, String> {
         .map(|b| format!("{b:02x}"))
         .collect();
     let library = cache().join(format!("{name}.so"));
+    let own = cache().join(format!("{name}-{}", std::process::id()));
+    let (written, made) = (own.with_extension("cpp"), own.with_extension("so"));
+    // The text stays beside what was made of it.
+    let file = cache().join(format!("{name}.cpp"));
+    if !file.exists() {
+        std::fs::write(&written, source).map_err(|e| e.to_string())?;
+        std::fs::rename(&written, &file).map_err(|e| e.to_string())?;
+    }
     if library.exists() {
         return Ok(library);
     }
-    let own = format!("{name}-{}", std::process::id());
-    let (file, made) = (
-        cache().join(format!("{own}.cpp")),
-        cache().join(format!("{own}.so")),
-    );
-    std::fs::write(&file, source).map_err(|e| e.to_string())?;
     let done = Command::new(compiler().unwrap_or("c++"))
         .args([
             "-std=c++17",
@@ -284,7 +286,6 @@ fn compile(source: &str) -> Result<PathBuf, String> {
             said.lines().take(12).collect::<Vec<_>>().join("\n")
         ));
     }
-    let _ = std::fs::remove_file(&file);
     std::fs::rename(&made, &library).map_err(|e| e.to_string())?;
     Ok(library)
 }
