@@ -25,6 +25,12 @@
 //! one variant of [`ops::Op`] and one arm of [`ops::def`]; a new kernel is one file in `kernels/`, one
 //! `.wgsl` in `shaders/`, and one entry of [`kernels::ALL`].
 //!
+//! # Models
+//! A [`models::step::Model`] lists weights and builds losses in f32; [`models::step`] makes programs of it
+//! under any policy, a [`train::driver::Driver`] runs them on any executor. The generators of showers
+//! ([`models::showers`], [`models::wgan`]) are made so; the char-GPT, whose run has ledgers, checkpoints
+//! and loss scaling, has programs of its own ([`models::char_gpt`]). A loss may hold a gradient.
+//!
 //! # Precision
 //! A [`passes::autocast::Policy`] is data. Autocast stands before `grad`, so the gradient of a cast
 //! returns in the master's type; the verifier refuses narrow operands of guarded operations. Narrow

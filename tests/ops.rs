@@ -132,32 +132,115 @@ fn gradients_agree_with_finite_differences() {
     }
 }
 
-fn gradient_error(filled: &Filled) -> f64 {
-    let g = Graph::new();
-    let out = filled.build(&g);
-    // A fixed weighting of the outputs, so that every element of the Jacobian counts.
-    let weights: Vec<f64> = (0..out.shape().elems())
-        .map(|k| 0.3 + ((k * 7919) % 13) as f64 / 13.0)
-        .collect();
+/// The second column: d/dx of a weighted sum of d/dx, against central differences of the first gradient in
+/// f64. Where there is no second derivative, asking for it is an error that names an operation of this
+/// kind, and never a gradient of zero.
+#[test]
+fn second_derivatives_agree_with_finite_differences_or_are_refused_by_name() {
+    let (mut checked, mut refused) = (std::collections::BTreeSet::new(), Vec::new());
+    for (i, case) in all_cases().iter().enumerate() {
+        let def = ops::def(&case.op);
+        if !case.differentiable || matches!(def.vjp, Vjp::Stop(_)) {
+            continue;
+        }
+        let filled = Filled::new(case, 2000 + i as u64);
+        let g = Graph::new();
+        let (wrt, loss, mut states) = weighted(&g, &filled);
+        let nodes: Vec<_> = wrt.iter().map(|x| x.1).collect();
+        let first = grad(&g, loss, &nodes).expect("differentiable once");
+        // Every element of every first gradient counts, each differently.
+        let mut sum = g.constant(0.0, isobit::dtype::DType::F32);
+        for (k, d) in first.iter().enumerate() {
+            let w = g.state(
+                &format!("second{k}"),
+                isobit::graph::Type::f32(&d.shape().dims()),
+            );
+            states.push(uneven(d.shape(), 0.7));
+            sum = sum + (d.f32() * w).sum_all();
+        }
+        match grad(&g, sum, &nodes) {
+            Err(why) => {
+                assert!(why.starts_with("attention"), "{:?}: {why}", case.op);
+                assert!(def.name.starts_with("attention"), "{}: {why}", def.name);
+                refused.push(def.name);
+            }
+            Ok(second) => {
+                let e = error_of(&g, sum, &wrt, &second, &states);
+                assert!(
+                    e < 1e-6,
+                    "{:?} on {:?}: second derivative off by {e:.2e}",
+                    case.op,
+                    case.src
+                );
+                checked.insert(def.name);
+            }
+        }
+    }
+    assert!(
+        !refused.is_empty(),
+        "attention has no second derivative yet"
+    );
+    for def in ops::all() {
+        let wanted = matches!(def.vjp, Vjp::Rule(_) | Vjp::ViaExpand) && def.name != "gt";
+        assert!(
+            !wanted || checked.contains(def.name) || refused.contains(&def.name),
+            "no second derivative of {} was checked",
+            def.name
+        );
+    }
+}
+
+/// Values that differ from element to element.
+fn uneven(shape: isobit::shape::Shape, from: f64) -> Tensor {
+    let one = |k: usize| from + ((k * 7919) % 13) as f64 / 13.0;
+    Tensor::new(shape, (0..shape.elems()).map(one).collect())
+}
+
+type Operands<'g> = Vec<(usize, isobit::graph::Tx<'g>)>;
+
+/// The operands that have a gradient, a weighted sum of the result (so that every element of the Jacobian
+/// counts), and the values of all states.
+fn weighted<'g>(
+    g: &'g Graph,
+    filled: &Filled,
+) -> (Operands<'g>, isobit::graph::Tx<'g>, Vec<Tensor>) {
+    let out = filled.build(g);
     let w = g.state("weights", isobit::graph::Type::f32(&out.shape().dims()));
     let loss = (out * w).sum_all();
-    let wrt: Vec<_> = filled.float_operands(&g);
-    let grads =
-        grad(&g, loss, &wrt.iter().map(|x| x.1).collect::<Vec<_>>()).expect("differentiable");
-    let ids: Vec<_> = grads.iter().map(|t| t.id).collect();
-    check::check_nodes(&g, &ids, "grad").expect("gradients keep the graph's invariants");
     let mut states = filled.f64();
-    states.push(Tensor::new(out.shape(), weights));
-    let analytic = eval(&g, &ids, &states, &[]);
+    states.push(uneven(out.shape(), 0.3));
+    (filled.float_operands(g), loss, states)
+}
+
+fn gradient_error(filled: &Filled) -> f64 {
+    let g = Graph::new();
+    let (wrt, loss, states) = weighted(&g, filled);
+    let nodes: Vec<_> = wrt.iter().map(|x| x.1).collect();
+    let grads = grad(&g, loss, &nodes).expect("differentiable");
+    error_of(&g, loss, &wrt, &grads, &states)
+}
+
+/// The largest difference of gradients of `y` from central differences, relative to the largest gradient
+/// of an operand, or to 1.
+fn error_of(
+    g: &Graph,
+    y: isobit::graph::Tx,
+    wrt: &Operands,
+    grads: &[isobit::graph::Tx],
+    states: &[Tensor],
+) -> f64 {
+    let ids: Vec<_> = grads.iter().map(|t| t.id).collect();
+    check::check_nodes(g, &ids, "grad").expect("gradients keep the graph's invariants");
+    let analytic = eval(g, &ids, states, &[]);
     let mut worst = 0f64;
     for ((operand, _), grad) in wrt.iter().zip(&analytic) {
         let scale = grad.data.iter().fold(1.0f64, |m, v| m.max(v.abs()));
         let n = grad.data.len();
         for k in (0..n).step_by(n.div_ceil(24)) {
             let at = |d: f64| {
-                let mut moved = states.clone();
+                let mut moved = states.to_vec();
                 moved[*operand].data[k] += d;
-                eval(&g, &[loss.id], &moved, &[])[0].data[0]
+                eval(g, &[y.id], &moved, &[])[0].data[0]
             };
             let h = 1e-5;
             let numeric = (at(h) - at(-h)) / (2.0 * h);

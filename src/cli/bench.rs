@@ -15,8 +15,11 @@ use std::path::PathBuf;
 
 /// Flags of `bench`.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = NOTES)]
+#[command(after_help = NOTES, args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    /// What else can be timed.
+    #[command(subcommand)]
+    pub what: Option<What>,
     /// Model [default: small].
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
@@ -40,6 +43,13 @@ pub struct BenchArgs {
     pub trace: Option<PathBuf>,
 }
 
+/// What can be timed besides the char-GPT's step.
+#[derive(clap::Subcommand, Debug, Clone)]
+pub enum What {
+    /// Mixed precision against fp32 for the generators of showers: throughput and memory.
+    Models(super::bench_models::ModelsArgs),
+}
+
 const NOTES: &str = "\
 Trains a few steps of each scheme, whole and launch by launch in turn, and prints for each kernel
 its launches, its time, and what it reaches of the device's multiply-adds and of its bandwidth,
@@ -47,7 +57,8 @@ both measured in the same run. On a GPU a launch is timed by itself, on the devi
 it has one: the launches of a whole step overlap, so their sum is more than the step.
 
 Example:
-  isobit bench --preset small --schemes mixed --trace trace.json";
+  isobit bench --preset small --schemes mixed --trace trace.json
+  isobit bench models                  generators of showers: one-shot, routed, autoregressive";
 
 /// Most steps of a scheme.
 const MOST: usize = 10_000;
@@ -57,6 +68,9 @@ const MOST: usize = 10_000;
 /// # Errors
 /// Settings that cannot be used, a device that fails, a file that cannot be written.
 pub fn bench(global: &Global, args: &BenchArgs) -> Result<i32, Error> {
+    if let Some(What::Models(args)) = &args.what {
+        return super::bench_models::bench_models(global, args);
+    }
     let mut s = Settings::preset(args.preset.unwrap_or(Preset::Small));
     if let Some(path) = &args.config {
         s.apply_file(path)?;

@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod bench;
+pub mod bench_models;
 pub mod check;
 pub mod checkpoints;
 pub mod device;
@@ -21,6 +22,7 @@ pub mod replay;
 pub mod report;
 pub mod sample;
 pub mod seeds;
+pub mod showers;
 pub mod terminal;
 pub mod train;
 
@@ -63,6 +65,7 @@ Examples:
   isobit export --from results/tiny-cpu/checkpoints/fp32 --onnx model.onnx
   isobit gemm                                what a product costs in each type, and how wrong it is
   isobit bench --preset small                where the time of a training step goes
+  isobit showers --model flow                a generator of calorimeter showers, on events of its own
   isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
@@ -108,6 +111,8 @@ pub enum Backend {
 enum Command {
     /// Train a model under each precision scheme and compare (the default command).
     Train(Box<train::TrainArgs>),
+    /// Train a generator of calorimeter showers: flow matching, DDPM or WGAN-GP.
+    Showers(Box<showers::ShowersArgs>),
     /// Write text with trained weights.
     Sample(sample::SampleArgs),
     /// Compare the loss and the logits of trained weights under several precisions.
@@ -145,6 +150,7 @@ pub fn main() -> i32 {
     };
     let result = match cli.command {
         Command::Train(args) => train::train(&cli.global, &args),
+        Command::Showers(args) => showers::showers(&cli.global, &args),
         Command::Sample(args) => sample::sample(&cli.global, &args),
         Command::Eval(args) => eval::eval(&cli.global, &args),
         Command::Export(args) => export::export(&args),
@@ -169,7 +175,7 @@ pub fn main() -> i32 {
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = [
         "train", "sample", "eval", "export", "gemm", "bench", "adapters", "check", "explain",
-        "inspect", "probe", "replay", "report", "doctor", "help",
+        "inspect", "probe", "replay", "report", "showers", "doctor", "help",
     ];
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];

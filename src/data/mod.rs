@@ -3,4 +3,5 @@
 pub mod batches;
 pub mod corpus;
 pub mod named;
+pub mod showers;
 pub mod text;

@@ -1,15 +1,15 @@
 //! The char-level GPT: pre-norm blocks, causal attention, exact GELU, tied head, no biases.
 
 use crate::dtype::DType;
-use crate::graph::{Graph, NodeId, Program, Tx, Type};
+use crate::graph::{Graph, Program, Tx, Type};
 use crate::kernels::histogram::BINS;
-use crate::kernels::rng::Stream;
-use crate::ops::digest::blocks as digest_blocks;
-use crate::ops::optim::Store;
-use crate::ops::{AdamPart, Op};
-use crate::passes::autocast::{Policy, Rounding, autocast};
+use crate::ops::Op;
+use crate::passes::autocast::{Policy, autocast};
 use crate::passes::scaling::{ScaledGrads, ScaledLoss, Scaling};
 use std::collections::HashMap;
+
+pub use super::weight::{DIGEST_STATE, Init, Weight};
+use super::weight::{adamw, digest};
 
 /// Epsilon of the norms, PyTorch's default.
 pub const EPS: f32 = 1e-5;
@@ -49,60 +49,6 @@ pub struct TrainOptions {
     /// Micro-batches a step, each of `batch` sequences. With more than one, [`CharGpt::micro_program`]
     /// runs for each of them, then the training program for all.
     pub accumulate: usize,
-}
-
-/// The state that holds the digests' sums: of all weights and moments, block after block.
-pub const DIGEST_STATE: &str = "digest.sums";
-
-/// How a weight starts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Init {
-    /// Normal, standard deviation 0.02.
-    Normal,
-    /// Ones.
-    Ones,
-}
-
-/// One weight.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Weight {
-    /// PyTorch's name.
-    pub name: String,
-    /// Extents.
-    pub dims: Vec<usize>,
-    /// Its start.
-    pub init: Init,
-}
-
-impl Weight {
-    /// Name of its first moment's state.
-    pub fn m(&self) -> String {
-        format!("{}.m", self.name)
-    }
-
-    /// Name of its second moment's state.
-    pub fn v(&self) -> String {
-        format!("{}.v", self.name)
-    }
-
-    /// Name of its compensation's state, of a policy that has one.
-    pub fn c(&self) -> String {
-        format!("{}.c", self.name)
-    }
-
-    /// Names of its states under a policy: the weight, both moments, the compensation.
-    pub fn states(&self, policy: &Policy) -> Vec<String> {
-        let mut out = vec![self.name.clone(), self.m(), self.v()];
-        if policy.rounding == Rounding::Compensated {
-            out.push(self.c());
-        }
-        out
-    }
-
-    /// Length of its last dimension.
-    pub fn row(&self) -> usize {
-        self.dims.last().copied().unwrap_or(1)
-    }
 }
 
 /// How a block computes what training and generation do differently.
@@ -166,15 +112,8 @@ impl CharGpt {
 
     /// Initial weights: a function of the seed, the weight's place and the element.
     pub fn initial(&self, seed: u64) -> Vec<(String, Vec<f32>)> {
-        let each = self.weights().into_iter().enumerate().map(|(i, w)| {
-            let n = w.dims.iter().product();
-            let mut s = Stream::new(seed, 0x1000_0000 + i as u32);
-            let data = match w.init {
-                Init::Ones => vec![1.0; n],
-                Init::Normal => (0..n).map(|_| (0.02 * s.normal()) as f32).collect(),
-            };
-            (w.name, data)
-        });
+        let each = self.weights().into_iter().enumerate();
+        let each = each.map(|(i, w)| (w.name.clone(), w.draw(seed, i)));
         each.collect()
     }
 
@@ -284,28 +223,8 @@ impl CharGpt {
                 .into_iter()
                 .zip(weights.iter().zip(&ready.grads));
             for (tensor, (weight, (&w, &grad))) in each.enumerate() {
-                let ty = Type::new(&weight.dims, o.policy.storage);
-                let others = weight.states(&o.policy).split_off(1);
-                let mut states = vec![w];
-                states.extend(others.iter().map(|name| g.state(name, ty)));
-                let tail = match ready.scalars {
-                    Some(scalars) => vec![grad, scalars],
-                    None => vec![grad, ready.hyper, ready.factor, ready.norm],
-                };
-                let operands: Vec<Tx> = states[1..].iter().copied().chain(tail).collect();
-                let parts = [AdamPart::W, AdamPart::M, AdamPart::V, AdamPart::C];
-                for (part, state) in parts.into_iter().zip(&states) {
-                    let Op::State(index) = state.node().op else {
-                        unreachable!("declared as a state")
-                    };
-                    let op = match o.policy.rounding {
-                        Rounding::Nearest => Op::AdamW(part),
-                        Rounding::Stochastic => {
-                            Op::AdamWLow(Store::Stochastic(tensor as u32), part)
-                        }
-                        Rounding::Compensated => Op::AdamWLow(Store::Compensated, part),
-                    };
-                    let new = w.op(op, &operands);
+                let of = (tensor, &weight);
+                for (index, new) in adamw(g, &o.policy, of, (w, grad), &ready) {
                     updates.push((index, new.id));
                     updated.push(new);
                 }
@@ -403,18 +322,6 @@ impl CharGpt {
             updates: vec![update],
         }
     }
-}
-
-/// The update of the digests' state.
-fn digest(g: &Graph, tensors: &[Tx]) -> (u32, NodeId) {
-    let blocks = tensors.iter().map(|x| digest_blocks(x.ty())).sum();
-    let sums = g.state(DIGEST_STATE, Type::new(&[blocks, 2], DType::U32));
-    let Op::State(index) = sums.node().op else {
-        unreachable!("declared as a state")
-    };
-    let mut src = vec![sums.id];
-    src.extend(tensors.iter().map(|x| x.id));
-    (index, g.add(Op::Digest, &src))
 }
 
 pub(super) fn norm<'g>(g: &'g Graph, name: &str, x: Tx<'g>, gain: Tx<'g>) -> Tx<'g> {

@@ -1,6 +1,7 @@
 //! Training: schedule, weights files, the session on an executor, and the run that fills the ledger.
 
 pub mod checkpoint;
+pub mod driver;
 pub mod ledgers;
 pub mod progress;
 pub mod run;
@@ -8,4 +9,5 @@ pub mod scaler;
 pub mod schedule;
 pub mod session;
 pub mod stages;
+pub mod surrogate;
 pub mod weights;

@@ -9,28 +9,65 @@ use crate::passes::autocast::{Policy, Rounding};
 /// The learning rate of iteration `it` (from 0): linear warm-up, then a half cosine from `lr` to
 /// `min_lr`.
 pub fn lr_at(s: &Settings, it: usize) -> f64 {
-    if it < s.warmup {
-        return s.lr * (it + 1) as f64 / s.warmup as f64;
+    cosine([s.min_lr, s.lr], [s.warmup, s.steps], it)
+}
+
+/// Linear warm-up to `high` over `warmup` iterations, then a half cosine down to `low` at `steps`.
+pub fn cosine([low, high]: [f64; 2], [warmup, steps]: [usize; 2], it: usize) -> f64 {
+    if it < warmup {
+        return high * (it + 1) as f64 / warmup as f64;
     }
-    let t = (it - s.warmup) as f64 / (s.steps - s.warmup).max(1) as f64;
-    s.min_lr + 0.5 * (s.lr - s.min_lr) * (1.0 + libm::cos(std::f64::consts::PI * t))
+    let t = (it - warmup) as f64 / (steps - warmup).max(1) as f64;
+    low + 0.5 * (high - low) * (1.0 + libm::cos(std::f64::consts::PI * t))
+}
+
+/// AdamW's constants.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Adam {
+    /// Decay of the first and of the second moment.
+    pub betas: [f64; 2],
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
 }
 
 /// The scalars of [`crate::kernels::optim::ADAMW`] for the update number `t` (from 1).
 pub fn hyper(s: &Settings, lr: f64, t: u64) -> [f32; HYPER] {
-    let [b1, b2] = s.betas;
-    let correction = |b: f64| 1.0 - libm::pow(b, t as f64);
-    [
-        1.0 - lr * s.weight_decay,
-        lr / correction(b1),
-        1.0 / libm::sqrt(correction(b2)),
-        b1,
-        1.0 - b1,
-        b2,
-        1.0 - b2,
-        s.eps,
-    ]
-    .map(|x| x as f32)
+    let adam = Adam {
+        betas: s.betas,
+        eps: s.eps,
+        weight_decay: s.weight_decay,
+    };
+    adam.scalars(lr, t)
+}
+
+impl Adam {
+    /// With the usual eps of 1e-8 and no decay.
+    pub fn new(betas: [f64; 2]) -> Adam {
+        Adam {
+            betas,
+            eps: 1e-8,
+            weight_decay: 0.0,
+        }
+    }
+
+    /// As [`hyper`].
+    pub fn scalars(&self, lr: f64, t: u64) -> [f32; HYPER] {
+        let [b1, b2] = self.betas;
+        let correction = |b: f64| 1.0 - libm::pow(b, t as f64);
+        [
+            1.0 - lr * self.weight_decay,
+            lr / correction(b1),
+            1.0 / libm::sqrt(correction(b2)),
+            b1,
+            1.0 - b1,
+            b2,
+            1.0 - b2,
+            self.eps,
+        ]
+        .map(|x| x as f32)
+    }
 }
 
 /// Number of the stream that keys come from: none of the batches' or the weights'.
