@@ -66,6 +66,36 @@ fn shape_rules_refuse_what_does_not_fit() {
     refuses(Op::Attention(2), &[a.id]);
 }
 
+/// A reshape is an alias: a product reads the rows that it is given, not those of the buffer.
+#[test]
+fn a_reshaped_operand_has_its_new_rows() {
+    use isobit::exec::Executor;
+    let graph = Graph::new();
+    let y = {
+        let x = graph.state("x", isobit::graph::Type::f32(&[3, 4]));
+        let w = graph.state("w", isobit::graph::Type::f32(&[5, 2]));
+        x.reshape(&[12, 1])
+            .matmul(w.reshape(&[1, 10]), false, false)
+            .id
+    };
+    let program = isobit::graph::Program {
+        graph,
+        outputs: vec![("y".into(), y)],
+        updates: vec![],
+    };
+    let plan = isobit::passes::compile("reshaped", program).expect("compiles");
+    let mut cpu = isobit::exec::cpu::Cpu::new(Some(1)).expect("a thread");
+    let id = cpu.load(std::sync::Arc::new(plan)).expect("loads");
+    let words = |n: u32| (0..n).map(|i| (i as f32).to_bits()).collect::<Vec<_>>();
+    cpu.write_state("x", &words(12)).expect("written");
+    cpu.write_state("w", &words(10)).expect("written");
+    cpu.run(id).expect("runs");
+    let y = cpu.read_output(id, "y").expect("an output");
+    for (i, &word) in y.iter().enumerate() {
+        assert_eq!(f32::from_bits(word), (i / 10 * (i % 10)) as f32);
+    }
+}
+
 /// The largest difference from f64, relative to the largest magnitude of the reference.
 fn error(ours: &[f64], reference: &[f64]) -> f64 {
     let scale = reference.iter().fold(1e-30f64, |m, v| m.max(v.abs()));

@@ -54,12 +54,13 @@ fn chunked(m: usize, n: usize, k: usize, chunk: usize, batch: usize, ta: bool, t
     }
 }
 
-fn operand<'a>(v: &View<'a>, rows: std::ops::Range<usize>) -> Operand<'a> {
+/// Rows of an operand, each of `row` elements: a reshape is an alias, so the buffer's own may be others.
+fn operand<'a>(v: &View<'a>, row: usize, rows: std::ops::Range<usize>) -> Operand<'a> {
     if v.dtype == DType::Bf16 {
-        let words = v.row.div_ceil(2);
+        let words = row.div_ceil(2);
         return Operand::Bf16(&v.words[rows.start * words..rows.end * words]);
     }
-    Operand::F32(&v.f32()[rows.start * v.row..rows.end * v.row])
+    Operand::F32(&v.f32()[rows.start * row..rows.end * row])
 }
 
 /// An operand as the products take it: f16 is widened. Products of two f16 values are exact in f32 and
@@ -97,14 +98,15 @@ fn gemm(p: &Params, reads: &[View], writes: &mut [ViewMut]) {
         tb: p.spec("TB") == 1,
     };
     let (rows_a, rows_b) = (if g.ta { k } else { m }, if g.tb { n } else { k });
+    let (row_a, row_b) = (if g.ta { m } else { k }, if g.tb { k } else { n });
     if m * n == 0 {
         return;
     }
     let (words_a, words_b) = (readied(&reads[0]), readied(&reads[1]));
     let (view_a, view_b) = (view(&reads[0], &words_a), view(&reads[1], &words_b));
     let of = |z: usize| {
-        let a = operand(&view_a, z * rows_a..(z + 1) * rows_a);
-        (a, operand(&view_b, z * rows_b..(z + 1) * rows_b))
+        let a = operand(&view_a, row_a, z * rows_a..(z + 1) * rows_a);
+        (a, operand(&view_b, row_b, z * rows_b..(z + 1) * rows_b))
     };
     if let Some(bound) = Bound::new(p, true, reads) {
         let out = &mut writes[0];
