@@ -3,12 +3,15 @@
 //! The training step with and without digests, in turns, on the CPU and on each device; the
 //! least of the times by the wall clock, with what the host reads back (loss and norm, and the digests where they are made).
 
-use isobit::config::{Preset, SCHEMES, Settings};
+use isobit::config::{Preset, SCHEMES, Scheme, Settings};
 use isobit::exec::cpu::Cpu;
 use isobit::exec::wgpu::{Tuning, Wgpu, adapter};
 use isobit::exec::{Executor, ProgramId};
+use isobit::graph::Program;
 use isobit::models::char_gpt::{DIGEST_STATE, TrainOptions};
 use isobit::passes::compile;
+use isobit::train::scaler::scaling;
+use isobit::train::schedule::hyper_words;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,10 +36,10 @@ fn main() {
                     digest,
                     policy: scheme.policy(),
                     accumulate: 1,
-                    scaling: None,
+                    scaling: scaling(&s, &scheme.policy()).expect("settings of a preset"),
                 };
                 let program = s.model(65).train_program(&options).expect("differentiable");
-                start(&mut *exec, &s, program)
+                start(&mut *exec, &s, scheme, program)
             };
             let ids = [load(false), load(true)];
             let mut ms = [vec![], vec![]];
@@ -72,7 +75,7 @@ fn main() {
     }
 }
 
-fn start(exec: &mut dyn Executor, s: &Settings, program: isobit::graph::Program) -> ProgramId {
+fn start(exec: &mut dyn Executor, s: &Settings, scheme: Scheme, program: Program) -> ProgramId {
     let plan = Arc::new(compile("train", program).expect("compiles"));
     let id = exec.load(plan).expect("fits");
     let n = (s.batch * s.block) as u32;
@@ -80,9 +83,8 @@ fn start(exec: &mut dyn Executor, s: &Settings, program: isobit::graph::Program)
     for input in ["idx", "target"] {
         exec.write_input(id, input, &ids).expect("ids");
     }
-    let hyper = isobit::train::schedule::hyper(s, 1e-4, 1);
-    exec.write_input(id, "hyper", bytemuck::cast_slice(&hyper))
-        .expect("hyper");
+    let hyper = hyper_words(s, &scheme.policy(), 1e-4, 1);
+    exec.write_input(id, "hyper", &hyper).expect("hyper");
     for w in s.model(65).weights() {
         let words = exec.read_state(&w.name).expect("a weight").len();
         exec.write_state(&w.name, &vec![0x3c23_3c23; words])
