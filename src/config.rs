@@ -133,6 +133,10 @@ fn is_none(n: &usize) -> bool {
     *n == 0
 }
 
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 fn is_one(n: &usize) -> bool {
     *n == 1
 }
@@ -145,6 +149,16 @@ pub struct LedgerSettings {
     pub swallow_interval: u64,
     /// Step of the gradient histogram.
     pub gradhist_step: u64,
+    /// Steps between looks of the full ledger; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub full_interval: u64,
+}
+
+impl LedgerSettings {
+    /// Whether the full ledger looks at a step, from 1.
+    pub fn looks_at(&self, step: usize) -> bool {
+        self.full_interval > 0 && (step as u64).is_multiple_of(self.full_interval)
+    }
 }
 
 /// Everything that a run depends on.
@@ -256,6 +270,7 @@ impl Settings {
             ledger: LedgerSettings {
                 swallow_interval: 200,
                 gradhist_step: 500,
+                full_interval: 0,
             },
         }
     }
@@ -382,6 +397,7 @@ impl Settings {
             1,
             1_000_000_000,
         )?;
+        within("full_interval", self.ledger.full_interval, 0, 1_000_000_000)?;
         within("gradhist_step", self.ledger.gradhist_step, 0, 1_000_000_000)?;
         if !self.n_embd.is_multiple_of(self.n_head) {
             return usage(format!(
@@ -561,6 +577,7 @@ struct Fp16Table {
 struct LedgerTable {
     swallow_interval: Option<i64>,
     gradhist_step: Option<i64>,
+    full_interval: Option<i64>,
 }
 
 /// Sets a count from an integer of a file.
@@ -641,6 +658,11 @@ impl File {
                 "gradhist_step",
                 &mut s.ledger.gradhist_step,
                 l.gradhist_step,
+            )?;
+            count(
+                "full_interval",
+                &mut s.ledger.full_interval,
+                l.full_interval,
             )?;
         }
         Ok(())

@@ -15,6 +15,7 @@ pub mod job;
 pub mod lint;
 pub mod live;
 pub mod outputs;
+pub mod places;
 pub mod planned;
 pub mod probe;
 pub mod replay;

@@ -49,10 +49,8 @@ pub fn write_plans(
 /// programs add.
 fn memory_rows(scheme: &str, programs: &Programs) -> Vec<ledger::MemoryRow> {
     let h = held(programs.train());
-    // The measured peak is taken without the evaluation in fp32.
-    let mut plans = programs.plans();
-    plans.retain(|p| p.name != "eval-fp32");
-    let other = session_bytes(&plans).saturating_sub(h.total());
+    // The measured peak is taken without what only measures.
+    let other = session_bytes(&programs.own_plans()).saturating_sub(h.total());
     [
         ("parameters", h.parameters),
         ("moments", h.moments),

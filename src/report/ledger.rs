@@ -1,6 +1,7 @@
 //! The CSV files of a run: their columns, and their rows as they grow.
 
 use super::files::write_atomic;
+use super::sheets::{SHEETS, Sheets, maybe};
 use crate::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -156,6 +157,8 @@ pub struct SchemeLedger {
     pub tensor_swallow: Vec<(usize, Vec<u64>)>,
     /// Name and elements of each weight.
     pub tensors: Vec<(String, u64)>,
+    /// The tables of the full ledger.
+    pub sheets: Sheets,
 }
 
 fn table<const N: usize>(
@@ -169,10 +172,6 @@ fn table<const N: usize>(
         w.write_record(r).map_err(internal)?;
     }
     w.into_inner().map_err(|e| Error::Internal(e.to_string()))
-}
-
-fn maybe<T>(x: Option<T>, f: impl Fn(T) -> String) -> String {
-    x.map_or(String::new(), f)
 }
 
 impl SchemeLedger {
@@ -191,6 +190,7 @@ impl SchemeLedger {
             histogram: Vec::new(),
             tensor_swallow: Vec::new(),
             tensors: Vec::new(),
+            sheets: Sheets::default(),
         }
     }
 
@@ -256,6 +256,7 @@ impl SchemeLedger {
             write_atomic(&name("scaler"), &table(SCALER, rows)?)?;
         }
         self.flush_tensors()?;
+        self.sheets.flush(&self.dir, &self.scheme, &self.tag)?;
         if !self.histogram.is_empty() && self.tag.is_empty() {
             let rows = self
                 .histogram
@@ -362,7 +363,9 @@ pub fn is_ours(name: &str) -> bool {
         "scaler_",
         "seeds",
     ];
-    name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
+    let sheet = || SHEETS.iter().any(|s| name.starts_with(s.name()));
+    let csv = || kinds.iter().any(|k| name.starts_with(k)) || sheet();
+    name == "env.json" || (name.ends_with(".csv") && csv())
 }
 
 /// The columns of `summary{tag}.csv`.

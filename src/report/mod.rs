@@ -9,4 +9,5 @@ pub mod ledger;
 pub mod page;
 pub mod plot;
 pub mod read;
+pub mod sheets;
 pub mod verdict;

@@ -1,6 +1,7 @@
 //! Training: schedule, weights files, the session on an executor, and the run that fills the ledger.
 
 pub mod checkpoint;
+pub mod full;
 pub mod ledgers;
 pub mod progress;
 pub mod run;
