@@ -11,7 +11,7 @@
 use super::autocast::Rounding;
 use super::grad::grad;
 use crate::dtype::DType;
-use crate::graph::{Graph, NodeId, Tx, Type};
+use crate::graph::{Graph, NodeId, Phase, Tx, Type};
 use crate::kernels::optim::HYPER;
 use crate::kernels::scaling::COUNTS;
 use crate::ops::Op;
@@ -194,7 +194,8 @@ impl<'g> ScaledGrads<'g> {
                 let one = s.scale.constant(1.0).broadcast(s.scale.shape());
                 let inverse = one / s.scale;
                 // Under the gradients' own names: the product goes into what makes them.
-                let one = |d: &Tx<'g>| g.labelled_as(d.id, || d.f32() * inverse);
+                let own = |d: &Tx<'g>| g.phase(Phase::Update, || d.f32() * inverse);
+                let one = |d: &Tx<'g>| g.labelled_as(d.id, || own(d));
                 self.grads.iter().map(one).collect()
             }),
         };

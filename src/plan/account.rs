@@ -49,7 +49,7 @@ pub struct Moved {
 }
 
 /// Kernels that write weights.
-const UPDATES: [&str; 3] = ["adamw", "adamw_stochastic", "adamw_compensated"];
+pub(super) const UPDATES: [&str; 3] = ["adamw", "adamw_stochastic", "adamw_compensated"];
 
 fn size(b: &Buf) -> u64 {
     4 * b.words() as u64

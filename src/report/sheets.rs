@@ -19,10 +19,20 @@ pub enum Sheet {
     UpdateUlps,
     /// What other ways of storing would have made of it.
     Counterfactual,
+    /// What the values of every operation look like to narrower types.
+    Ranges,
+    /// Which loss scale would suit the gradients.
+    LossScale,
 }
 
 /// All of them, in the order in which a checkpoint holds them.
-pub const SHEETS: [Sheet; 3] = [Sheet::Updates, Sheet::UpdateUlps, Sheet::Counterfactual];
+pub const SHEETS: [Sheet; 5] = [
+    Sheet::Updates,
+    Sheet::UpdateUlps,
+    Sheet::Counterfactual,
+    Sheet::Ranges,
+    Sheet::LossScale,
+];
 
 impl Sheet {
     /// What its file's name begins with.
@@ -31,6 +41,8 @@ impl Sheet {
             Sheet::Updates => "updates",
             Sheet::UpdateUlps => "update_ulps",
             Sheet::Counterfactual => "counterfactual",
+            Sheet::Ranges => "ranges",
+            Sheet::LossScale => "loss_scale",
         }
     }
 
@@ -60,6 +72,39 @@ impl Sheet {
                 "swallow_frac",
                 "cosine",
                 "norm_ratio",
+            ],
+            Sheet::Ranges => &[
+                "step",
+                "pass",
+                "place",
+                "op",
+                "tensor",
+                "type",
+                "elements",
+                "zero_frac",
+                "below_fp16_normal_frac",
+                "below_fp16_least_frac",
+                "above_fp16_frac",
+                "below_floor_frac",
+                "nonfinite_frac",
+                "max_abs",
+                "bf16_snr_db",
+                "fp16_snr_db",
+                "fp8_e4m3_snr_db",
+                "bf16_bits",
+                "fp16_bits",
+            ],
+            Sheet::LossScale => &[
+                "step",
+                "loss_scale",
+                "largest",
+                "op",
+                "place",
+                "tensor",
+                "lost_unscaled_frac",
+                "lost_frac",
+                "lost_recommended_frac",
+                "recommended_scale",
             ],
         }
     }

@@ -7,6 +7,7 @@
 
 mod frozen;
 mod otherwise;
+mod ranges;
 mod sums;
 mod updates;
 
@@ -25,6 +26,7 @@ use crate::report::ledger::SchemeLedger;
 use crate::report::sheets::{Sheet, Sheets, WHOLE, fraction};
 use frozen::Standing;
 use otherwise::{Master, Outcomes};
+use ranges::Ranges;
 use sums::Add;
 use updates::{Sums, Update};
 
@@ -42,8 +44,16 @@ pub fn look(
     ledger: &mut SchemeLedger,
 ) -> Result<StepResult, Error> {
     let is_final = s.is_final(p.step);
-    let seen = session.look(s, batches, (lr, p.updates), is_final, &mut |_, _, _| {})?;
+    let low = match s.final_policy(scheme)? {
+        Some(last) if is_final => last.low,
+        _ => scheme.policy().low,
+    };
+    let mut ranges = Ranges::default();
+    let mut watch = |plan: &_, step: &_, wrote: &_| ranges.watch(low, plan, step, wrote);
+    let seen = session.look(s, batches, (lr, p.updates), is_final, &mut watch)?;
     let result = seen.result;
+    let scale = result.scaled.map_or(1.0, |x| f64::from(x.scale));
+    ranges.write(&mut ledger.sheets, p.step, scale);
     // A skipped step has no update to look at, nor has one that ends the run.
     if result.grad_norm.is_finite() && result.loss.is_finite() {
         let t = result.scaled.map_or(p.updates, |x| x.applied);

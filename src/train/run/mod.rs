@@ -283,7 +283,7 @@ impl Run<'_> {
         let first_nonfinite = match scaled.skipped {
             false => String::new(),
             true => match self.session.first_bad_place()? {
-                Some(p) => format!("{} in {}", p.kernel, p.label()),
+                Some(p) => p.name(),
                 None => "not found again".into(),
             },
         };

@@ -3,15 +3,18 @@
 use super::Session;
 use crate::error::Error;
 use crate::passes::scaling::accumulated;
+use crate::plan::Step;
 use crate::train::scaler;
 
 /// Where a value is that is no number.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Place {
-    /// The kernel that wrote it.
-    pub kernel: &'static str,
+    /// The operation that gave it and the part of the step, in words.
+    pub op: String,
     /// Where in the model it stands.
     pub scope: String,
+    /// The tensor that it is an element of, where that has a name.
+    pub tensor: Option<String>,
     /// The element's number.
     pub element: usize,
     /// Infinity or NaN.
@@ -26,6 +29,22 @@ impl Place {
             scope => scope,
         }
     }
+
+    /// Operation, place and tensor: `matmul (backward) in blocks.0.fc, tensor grad.blocks.0.fc.weight`.
+    pub fn name(&self) -> String {
+        let tensor = self.tensor.as_ref();
+        let tensor = tensor.map_or(String::new(), |t| format!(", tensor {t}"));
+        format!("{} in {}{tensor}", self.op, self.label())
+    }
+}
+
+/// A launch's operation in words; of one that belongs to none, the kernel's name.
+fn operation(step: &Step) -> String {
+    let name = match step.origin.op.as_str() {
+        "" => step.kernel.name,
+        op => op,
+    };
+    format!("{name} ({})", step.origin.phase.name())
 }
 
 impl Session {
@@ -40,10 +59,11 @@ impl Session {
         Ok(place.map_or_else(
             || "the loss is not finite, and a second run of the step does not show where".into(),
             |p| {
-                let (kernel, place) = (p.kernel, p.label());
                 format!(
-                    "the first non-finite value comes from {kernel} in {place}: element {} is {}",
-                    p.element, p.value
+                    "the first non-finite value comes from {}: element {} is {}",
+                    p.name(),
+                    p.element,
+                    p.value
                 )
             },
         ))
@@ -76,9 +96,11 @@ impl Session {
             let words = self.exec.read_state(&accumulated(&w.name))?;
             let values = words.iter().map(|&w| f32::from_bits(w));
             if let Some((element, value)) = values.enumerate().find(|v| !v.1.is_finite()) {
+                let tensor = Some(format!("grad.{}", w.name));
                 return Ok(Some(Place {
-                    kernel: "gradient",
+                    op: "sum of gradients (backward)".into(),
                     scope: w.name,
+                    tensor,
                     element,
                     value,
                 }));
@@ -99,8 +121,9 @@ impl Session {
                 let values = ty.dtype.unpack(ty.shape.row(), words);
                 if let Some(i) = values.iter().position(|v| !v.is_finite()) {
                     found = Some(Place {
-                        kernel: step.kernel.name,
+                        op: operation(step),
                         scope: step.label.clone(),
+                        tensor: plan.tensor(*buf),
                         element: i,
                         value: values[i],
                     });
