@@ -161,7 +161,7 @@ pub struct SchemeLedger {
     pub sheets: Sheets,
 }
 
-fn table<const N: usize>(
+pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> Result<Vec<u8>, Error> {
@@ -362,6 +362,7 @@ pub fn is_ours(name: &str) -> bool {
         "policy",
         "scaler_",
         "seeds",
+        "cost",
     ];
     let sheet = || SHEETS.iter().any(|s| name.starts_with(s.name()));
     let csv = || kinds.iter().any(|k| name.starts_with(k)) || sheet();
@@ -387,7 +388,11 @@ pub fn other_rows(dir: &Path, tag: &str, own: &[&str]) -> Kept {
 }
 
 /// The rows of a small table for schemes other than `own`; none where the file is not one of ours.
-fn kept<const N: usize>(path: &Path, header: [&str; N], own: &[&str]) -> Vec<[String; N]> {
+pub(super) fn kept<const N: usize>(
+    path: &Path,
+    header: [&str; N],
+    own: &[&str],
+) -> Vec<[String; N]> {
     let small = std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() < 1 << 18);
     let Some(mut file) = small.then(|| csv::Reader::from_path(path).ok()).flatten() else {
         return vec![];

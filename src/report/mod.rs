@@ -2,6 +2,7 @@
 //! [`charts`] and [`verdict`] say what they show, [`plot`] draws it, [`page`] puts it together.
 
 pub mod charts;
+pub mod cost;
 pub mod env;
 pub mod files;
 pub mod html;

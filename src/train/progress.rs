@@ -5,6 +5,7 @@ use super::checkpoint::meta::{Ancestor, Best, Cursor};
 use crate::config::Settings;
 use crate::data::batches::{Batches, Position};
 use crate::error::Error;
+use crate::report::cost::Cost;
 use crate::train::full::Frozen;
 use crate::train::run::Data;
 
@@ -32,6 +33,8 @@ pub struct Progress {
     pub peak_bytes: u64,
     /// Since when each weight has had its value, where the full ledger is kept.
     pub frozen: Option<Frozen>,
+    /// Where the time went.
+    pub cost: Cost,
 }
 
 impl Progress {
@@ -49,6 +52,7 @@ impl Progress {
             timed: 0,
             peak_bytes: 0,
             frozen: None,
+            cost: Cost::default(),
         }
     }
 
@@ -98,6 +102,7 @@ impl Progress {
             timed_ms: m.ledger.timed_ms,
             timed: m.ledger.timed_steps,
             peak_bytes: m.ledger.peak_bytes,
+            cost: m.ledger.cost,
             frozen: c.full.as_ref().map(|f| f.frozen.clone()),
         })
     }

@@ -254,6 +254,7 @@ fn sparse(ledger: &SchemeLedger, p: &Progress) -> LedgerMeta {
         timed_steps: p.timed,
         peak_bytes: 0,
         full: None,
+        cost: p.cost,
         tensor_swallow: (ledger.tensor_swallow.iter())
             .map(|r| (r.0 as u64, r.1.clone()))
             .collect(),

@@ -4,6 +4,7 @@
 //! [`Meta::scaler`], [`Meta::random`] and the roles of [`Role`].
 
 use crate::config::Settings;
+use crate::report::cost::Cost;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
@@ -189,6 +190,9 @@ pub struct LedgerMeta {
     /// Of a run that keeps the full ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<FullMeta>,
+    /// Where the time went.
+    #[serde(default)]
+    pub cost: Cost,
 }
 
 /// What the tensors of the full ledger are.

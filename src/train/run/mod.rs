@@ -16,6 +16,7 @@ use crate::config::{Scheme, Settings};
 use crate::data::batches::gather;
 use crate::error::Error;
 use crate::exec::Numerics;
+use crate::report::cost::Cost;
 use crate::report::ledger::{CurveRow, ScalerRow, SchemeLedger, StepRow, SummaryRow};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -55,6 +56,8 @@ pub struct Outcome {
     pub checkpoint: Option<PathBuf>,
     /// Why the last checkpoint could not be written.
     pub unsaved: Option<Error>,
+    /// Where the time went.
+    pub cost: Cost,
 }
 
 /// Trains one scheme from its first step to the end, or until the observer says stop, without
@@ -157,20 +160,24 @@ impl Run<'_> {
                 digest = Some(self.session.digest()?);
                 row.digest = digest;
             }
+            let begun = Instant::now();
             let fp32 = if evaluates {
                 Some(self.evaluate(&mut row)?)
             } else {
                 None
             };
+            self.progress.cost.evaluation += ms_since(begun);
             self.ledger.steps.push(row);
             if let Some(row) = step.scaler {
                 self.keep_scaler(row, evaluates);
             }
+            let begun = Instant::now();
             if evaluates {
                 let flushed = self.ledger.flush();
                 self.tolerate(flushed)?;
             }
             unsaved = self.keep(fp32, last)?;
+            self.progress.cost.files += ms_since(begun);
         }
         if let Some(path) = &self.extras.save {
             weights::save(path, &self.session.weights()?)?;
@@ -193,6 +200,7 @@ impl Run<'_> {
             stopped,
             checkpoint: self.keeper.as_ref().and_then(Keeper::last),
             unsaved,
+            cost: self.progress.cost,
         })
     }
 
@@ -208,9 +216,11 @@ impl Run<'_> {
         let done = p.step;
         let counts_swallowed = (done as u64).is_multiple_of(s.ledger.swallow_interval);
         let histogram = done as u64 == s.ledger.gradhist_step;
+        let begun = Instant::now();
         if counts_swallowed {
             self.session.snapshot()?;
         }
+        p.cost.swallow += ms_since(begun);
         let looks = s.ledger.looks_at(done);
         let start = Instant::now();
         let result = if looks {
@@ -219,7 +229,14 @@ impl Run<'_> {
             self.session
                 .step(s, &batch, lr, p.updates, histogram, s.is_final(done))?
         };
-        let ms = start.elapsed().as_secs_f64() * 1e3;
+        let ms = ms_since(start);
+        let cost = &mut p.cost;
+        let kind = match (looks, histogram && self.scheme == Scheme::Mixed) {
+            (true, _) => &mut cost.looks,
+            (_, true) => &mut cost.histogram,
+            _ => &mut cost.plain,
+        };
+        (kind.0, kind.1) = (kind.0 + ms, kind.1 + 1);
         let row = match result.scaled {
             Some(scaled) => self.scaled(done, scaled, result.clip_factor)?,
             None => None,
@@ -243,6 +260,7 @@ impl Run<'_> {
         {
             weights::save(path, &self.session.gradients()?)?;
         }
+        let begun = Instant::now();
         if histogram && let Some(counts) = self.session.gradient_histogram()? {
             self.ledger.histogram = counts
                 .iter()
@@ -256,6 +274,7 @@ impl Run<'_> {
             self.ledger.tensor_swallow.push((done, counts));
             self.observer.swallowed(done, share);
         }
+        self.progress.cost.swallow += ms_since(begun);
         self.observer.step(done, result, ms);
         Ok(Step {
             row: StepRow {
@@ -404,6 +423,10 @@ pub fn summary(
         numerics: numerics.name(),
         swallowed: ledger.swallow.last().map(|s| s.1),
     }
+}
+
+fn ms_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
 }
 
 /// Mean loss over the validation batches.
