@@ -7,6 +7,7 @@ pub mod checkpoints;
 pub mod device;
 pub mod doctor;
 pub mod eval;
+pub mod experiment;
 pub mod explain;
 pub mod export;
 pub mod gemm;
@@ -28,7 +29,7 @@ pub mod train;
 use crate::error::Error;
 use crate::numerics::Numerics;
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 /// Exit code of every error.
@@ -67,6 +68,7 @@ Examples:
   isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
+  isobit experiment learning-rate            what a small learning rate does to bf16 weights
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -131,6 +133,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Look for common mistakes in a config file, a line each. Runs nothing.
     Doctor(doctor::DoctorArgs),
+    /// Run a well-known experiment: several runs, their tables and reports, as one command.
+    Experiment(experiment::ExperimentArgs),
     /// Write a run's report: one HTML file with verdict and plots, the plots as SVG and PNG.
     Report(report::ReportArgs),
     /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
@@ -156,6 +160,7 @@ pub fn main() -> i32 {
         Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
         Command::Doctor(args) => doctor::doctor(&cli.global, &args),
+        Command::Experiment(args) => experiment::experiment(&cli.global, &args),
         Command::Report(args) => report::report(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Explain(args) => explain::explain(&cli.global, &args),
@@ -168,15 +173,13 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = [
-        "train", "sample", "eval", "export", "gemm", "bench", "adapters", "check", "explain",
-        "inspect", "probe", "replay", "report", "doctor", "help",
-    ];
+    let all = Cli::command();
+    let known = |arg: &str| arg == "help" || all.find_subcommand(arg).is_some();
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];
     let mut i = 1;
     while let Some(arg) = args.get(i).map(|a| a.to_string_lossy().into_owned()) {
-        if commands.contains(&arg.as_str()) || (top.contains(&arg.as_str())) {
+        if known(&arg) || (top.contains(&arg.as_str())) {
             return args;
         }
         let (name, inline) = arg
@@ -310,7 +313,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 }

@@ -4,6 +4,7 @@
 pub mod charts;
 pub mod cost;
 pub mod env;
+pub mod experiment;
 pub mod files;
 pub mod html;
 pub mod ledger;
