@@ -8,12 +8,12 @@ mod updates;
 
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, Phase, Program, Type};
-use crate::kernels::cache::PUT_ROWS;
 use crate::kernels::pointwise::{Expr, POINTWISE, params};
 use crate::kernels::{KernelDef, Params, copy};
-use crate::ops::{self, AdamPart, Numeric, Op, optim};
+use crate::ops::{self, Numeric, Op};
 use crate::plan::{Buf, BufId, Class, Origin, Plan, Step};
 use std::collections::{HashMap, HashSet};
+use updates::in_place;
 
 /// How a pointwise kernel reads an operand.
 #[derive(Clone, Copy, PartialEq, Debug)]

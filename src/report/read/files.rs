@@ -26,6 +26,7 @@ pub(super) fn read_into(g: &mut Group, place: &Place, path: &Path) -> Result<(),
         Kind::Seeds => g.seeds = seeds(path)?,
         Kind::Memory => g.memory = memory(path)?,
         Kind::Policy => g.policy = policy(path)?,
+        Kind::Full(sheet) => g.scheme_mut(place.scheme).full.take(sheet, path)?,
     }
     Ok(())
 }

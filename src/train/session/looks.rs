@@ -4,6 +4,7 @@ use super::{LedgerIds, Session, StepResult};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::kernels::histogram::BINS;
+use crate::models::char_gpt::Weight;
 use crate::plan::{BufId, Class, Plan, Step};
 use crate::train::checkpoint::State;
 use crate::train::weights::Tensors;
