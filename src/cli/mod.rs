@@ -213,9 +213,21 @@ fn report_usage(e: &clap::Error) -> i32 {
                 .filter(|l| !l.is_empty())
                 .collect::<Vec<_>>()
                 .join(" ");
-            crate::tell!("{} (see `isobit --help`)", plain(&line));
+            crate::tell!("{} (see `{} --help`)", plain(&line), asked(&text));
             FAILED
         }
+    }
+}
+
+/// The command that a message of clap's is about, from its line of usage: `isobit train`.
+fn asked(text: &str) -> String {
+    let usage = text.lines().find_map(|l| l.strip_prefix("Usage: "));
+    let name =
+        |w: &&str| w.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !w.starts_with('-');
+    let words: Vec<&str> = usage.unwrap_or("").split(' ').take_while(name).collect();
+    match words.is_empty() {
+        true => "isobit".into(),
+        false => words.join(" "),
     }
 }
 

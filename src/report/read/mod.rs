@@ -62,6 +62,8 @@ pub struct Scheme {
     pub summary: Option<Summary>,
     /// Step, learning rate.
     pub rates: Vec<(u64, f64)>,
+    /// The first evaluation whose loss is no number, or is infinite.
+    pub astray: Option<u64>,
     /// The full ledger, where it was kept.
     pub full: full::Full,
 }

@@ -5,6 +5,7 @@ mod pair;
 
 pub use pair::{Pair, common, pair};
 
+use super::plot::scale::{power_of_ten, raised};
 use super::read::Group;
 
 /// Losses nearer than this, in nats a character, count as the same: some seeds differ by as much.
@@ -55,7 +56,8 @@ fn statement(question: &str, answer: String, figures: String, tone: Tone) -> Sta
 
 /// The statements of a group.
 pub fn verdict(g: &Group) -> Vec<Statement> {
-    let mut out = vec![mixed(g)];
+    let mut out: Vec<Statement> = g.schemes.iter().filter_map(astray).collect();
+    out.push(mixed(g));
     out.extend(bf16(g));
     out.extend(["bf16-sr", "bf16-kahan"].iter().filter_map(|n| cure(g, n)));
     out.extend(fp16_run(g));
@@ -68,6 +70,26 @@ pub fn verdict(g: &Group) -> Vec<Statement> {
     out.extend(backward);
     out.push(worth(g));
     out
+}
+
+/// A run whose loss is no number any more.
+fn astray(s: &super::read::Scheme) -> Option<Statement> {
+    let step = s.astray?;
+    let last = s
+        .curve
+        .last()
+        .map_or("There is none before it.".into(), |p| {
+            format!(
+                "The last loss before it is {:.4}, at step {}.",
+                p.val, p.step
+            )
+        });
+    Some(statement(
+        &format!("Did {} train to its end?", s.name),
+        format!("No: its loss is no number at step {step}."),
+        format!("{last} Nothing after it is compared or drawn."),
+        Tone::Bad,
+    ))
 }
 
 fn mixed(g: &Group) -> Statement {
@@ -312,11 +334,13 @@ fn fp16_range(g: &Group) -> Statement {
     let figures = format!(
         "Of {total} gradients that are not zero, {} would be rounded to zero in fp16, and {} are below its \
          normal numbers. \
-         At a loss scale of 65536 {} would be zero. The largest are below 10^{highest}: a scale of up to \
-         2^{best} keeps them under 65504.",
+         At a loss scale of 65536 {} would be zero. The largest are below {}: a scale of up to 2{} keeps them \
+         under 65504.",
         between(zero),
         between(thin),
         between(scaled),
+        power_of_ten(highest),
+        raised(best as i64),
     );
     let (answer, tone) = match zero {
         (least, _) if least >= 0.001 => (

@@ -140,6 +140,11 @@ impl Programs {
         &self.stages.own.train
     }
 
+    /// The plan of a micro-batch, where a step has several.
+    pub fn micro(&self) -> Option<&crate::plan::Plan> {
+        self.stages.own.micro.as_deref()
+    }
+
     /// Hashes of the plans, by name.
     pub fn hashes(&self) -> BTreeMap<String, String> {
         self.plans()
