@@ -111,12 +111,14 @@ fn hangs_together(dir: &Path) {
                 (sized + zeros - n("elements")).abs() < 0.5,
                 "{scheme} row {i}"
             );
-            let cosine = n("cosine");
-            // f32 keeps the update; so does a compensated pair, nearly.
-            match scheme {
-                "fp32" | "mixed" | "fp16" => assert!(cosine > 0.9999, "{scheme} {cosine}"),
-                "bf16-kahan" => assert!(cosine > 0.99, "{scheme} {cosine}"),
-                _ => assert!(cosine > 0.05 && cosine < 0.9999, "{scheme} {cosine}"),
+            // f32 keeps the update; so does a compensated pair, nearly. Where bf16 keeps nothing, there is
+            // no direction; what it keeps points to the update's side.
+            let lossy = ["bf16", "bf16-sr"].contains(&scheme);
+            match u.text(i, "cosine") {
+                "" => assert!(lossy, "{scheme} row {i}"),
+                _ if lossy => assert!(n("cosine") > 0.0 && n("cosine") < 0.9999),
+                _ if scheme == "bf16-kahan" => assert!(n("cosine") > 0.99, "row {i}"),
+                _ => assert!(n("cosine") > 0.9999, "{scheme} row {i}"),
             }
         }
     }
@@ -126,9 +128,12 @@ fn hangs_together(dir: &Path) {
         match c.text(i, "stored_as") {
             "bf16" => assert_eq!(c.text(i, "swallow_frac"), own),
             "bf16-kahan" => assert!(c.number(i, "cosine") > 0.99),
-            "bf16-sr" | "fp16" => {
-                assert!(c.number(i, "swallow_frac") <= own.parse::<f64>().expect("a share"));
+            // Of the whole model: a small tensor's random bits may fall either way.
+            "bf16-sr" | "fp16" if c.text(i, "tensor") == WHOLE => {
+                let own: f64 = own.parse().expect("a share");
+                assert!(c.number(i, "swallow_frac") <= own + 0.02);
             }
+            "bf16-sr" | "fp16" => {}
             other => panic!("{other}"),
         }
     }
@@ -204,7 +209,7 @@ fn every_device_says_the_same() {
     s.apply_file(&repo("tests/data/two-layer/config.toml"))
         .expect("the config");
     (s.init, s.train_offsets, s.val_offsets) = (None, None, None);
-    (s.steps, s.eval_interval, s.eval_iters, s.batch) = (4, 4, 1, 2);
+    (s.steps, s.eval_interval, s.eval_iters, s.batch) = (8, 8, 1, 2);
     (s.clip, s.accumulate) = (0.5, 2);
     s.ledger.full_interval = 1;
     // The first step of fp16 is skipped.
@@ -214,7 +219,7 @@ fn every_device_says_the_same() {
         s.final_fp32 = usize::from(scheme == Scheme::Mixed);
         let cpu = Box::new(Cpu::new(Some(2)).expect("threads"));
         let expected = sheets_on(cpu, &s, &data, scheme);
-        assert!(expected.1[0].contains("\n4,*,"), "{:?}", expected.1[0]);
+        assert!(expected.1[0].contains("\n8,*,"), "{:?}", expected.1[0]);
         assert_eq!(
             scheme == Scheme::Fp16,
             !expected.1[0].contains("1,tok.weight,")
