@@ -63,6 +63,10 @@ fn is_none(n: &usize) -> bool {
     *n == 0
 }
 
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 fn is_one(n: &usize) -> bool {
     *n == 1
 }
@@ -75,6 +79,16 @@ pub struct LedgerSettings {
     pub swallow_interval: u64,
     /// Step of the gradient histogram.
     pub gradhist_step: u64,
+    /// Steps between looks of the full ledger; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub full_interval: u64,
+}
+
+impl LedgerSettings {
+    /// Whether the full ledger looks at a step, from 1.
+    pub fn looks_at(&self, step: usize) -> bool {
+        self.full_interval > 0 && (step as u64).is_multiple_of(self.full_interval)
+    }
 }
 
 /// Everything that a run depends on.
@@ -186,6 +200,7 @@ impl Settings {
             ledger: LedgerSettings {
                 swallow_interval: 200,
                 gradhist_step: 500,
+                full_interval: 0,
             },
         }
     }
@@ -311,6 +326,7 @@ impl Settings {
             1,
             1_000_000_000,
         )?;
+        within("full_interval", self.ledger.full_interval, 0, 1_000_000_000)?;
         within("gradhist_step", self.ledger.gradhist_step, 0, 1_000_000_000)?;
         if !self.n_embd.is_multiple_of(self.n_head) {
             return usage(format!(

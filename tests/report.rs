@@ -61,6 +61,18 @@ fn the_verdict_follows_the_data() {
         b,
         ("No: none at the step that was counted.".into(), Tone::Good)
     );
+    let (a, b) = both("kept in fewer bits");
+    assert!(
+        a.0.contains("would have lost 70.0%") && a.1 == Tone::Bad,
+        "{a:?}"
+    );
+    assert!(b.0.contains("lost only 1.0%") && b.1 == Tone::Good, "{b:?}");
+    let (a, b) = both("backward pass have underflowed");
+    assert!(
+        a.0.starts_with("Yes: up to 12.0%") && a.1 == Tone::Bad,
+        "{a:?}"
+    );
+    assert!(b.0.starts_with("No: ") && b.1 == Tone::Good, "{b:?}");
     let (a, b) = both("worth it");
     assert!(
         a.0.starts_with("Do not bother here") && a.1 == Tone::Bad,
@@ -93,6 +105,34 @@ fn the_verdict_follows_the_data() {
             .contains("0.080 better")
     );
     assert!(answer(better, "e", "bf16 lose").0.contains("0.050 better"));
+}
+
+/// A run that went astray is told of, and the rest of its folder is shown.
+#[test]
+fn a_loss_that_is_no_number_is_shown_as_such() {
+    let dir = fresh("verdict-astray");
+    write(&dir, "", LOSES);
+    for kind in ["curve", "curve_fp32eval"] {
+        let file = dir.join(format!("{kind}_bf16.csv"));
+        let text = std::fs::read_to_string(&file).expect("a curve");
+        let astray = |l: &str| match l.split(',').next().and_then(|n| n.parse::<u32>().ok()) {
+            Some(step) if step >= 1500 => format!("{step},NaN,inf\n"),
+            _ => format!("{l}\n"),
+        };
+        let text: String = text.lines().map(astray).collect();
+        std::fs::write(&file, text).expect("written");
+    }
+    let all = answers(&dir);
+    let asked = all.iter().find(|a| a.0 == "Did bf16 train to its end?");
+    let (_, text, tone) = asked.expect("told");
+    assert_eq!(
+        (text.as_str(), *tone),
+        ("No: its loss is no number at step 1500.", Tone::Bad)
+    );
+    let o = isobit(&dir, &["report", "."]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    let page = std::fs::read_to_string(dir.join("report.html")).expect("a page");
+    assert!(page.contains("no number from step 1500"));
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn the_page_is_what_is_written() {
         run(&dir, &args.iter().map(String::as_str).collect::<Vec<_>>());
     };
     call(&["--outdir", "out"]);
-    call(&["--outdir", "out", "--tag", "_x"]);
+    call(&["--outdir", "out", "--tag", "_x", "--ledger", "full"]);
     let mut seen = BTreeSet::new();
     let compare = |folder: &str, tag: &str, seen: &mut BTreeSet<String>| {
         for (name, columns) in written(&dir.join(folder)) {

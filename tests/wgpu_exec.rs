@@ -388,6 +388,7 @@ fn overruns_show() {
             reads: vec![],
             writes: vec![BufId(0)],
             label: "too far".into(),
+            origin: Default::default(),
         }],
         slots: vec![8],
         hash: String::new(),

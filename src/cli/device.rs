@@ -251,10 +251,10 @@ impl Device {
         if backend == Backend::Cpu {
             let threads = match which.map(str::parse) {
                 None => g.threads,
-                Some(Ok(n)) => Some(n),
-                Some(Err(_)) => {
+                Some(Ok(n)) if (1..=1024).contains(&n) => Some(n),
+                _ => {
                     return usage(format!(
-                        "--on {entry}: after cpu: comes a number of threads"
+                        "--on {entry}: after cpu: comes a number of threads from 1 to 1024"
                     ));
                 }
             };

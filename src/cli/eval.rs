@@ -44,9 +44,11 @@ fp32 is the one that training reports for fp32. The weights are the checkpoint's
   fp32   everything in f32
   bf16   the operands of matrix products and of attention, weights among them, rounded to bf16; sums in
          f32, each result rounded once to bf16; all else in f32. bf16 is emulated: no tensor core is used.
+  fp16   the same in fp16, emulated too: more bits, less range
 
 Examples:
   isobit eval --from run/checkpoints/mixed
+  isobit eval --from run/checkpoints/mixed --precision fp32,bf16,fp16
   isobit eval --from run/checkpoints/fp32 --data other.txt --precision fp32";
 
 /// Runs the command; returns the exit code.

@@ -12,7 +12,7 @@ use crate::ops::{self, Numeric, OpDef};
 use crate::passes::autocast::{FP32, Policy};
 use crate::passes::scaling::Scaling;
 use crate::passes::{Optional, compile_with};
-use crate::plan::account::{Amount, held, moved, total};
+use crate::plan::account::{Amount, Held, held, held_of_parts, moved, total};
 use crate::plan::{Plan, print::print as print_plan};
 use crate::train::run::Data;
 use crate::train::scaler;
@@ -31,14 +31,9 @@ pub struct ExplainArgs {
     /// Text whose vocabulary the model has [default: the built-in dialogue].
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Precision scheme.
-    #[arg(
-        long,
-        visible_alias = "policy",
-        default_value = "mixed",
-        value_name = "NAME"
-    )]
-    pub scheme: String,
+    /// Precision scheme [default: the config's `precision`, else mixed].
+    #[arg(long, visible_alias = "policy", value_name = "NAME")]
+    pub scheme: Option<String>,
     /// Parts to print, comma-separated [default: all].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub show: Option<Vec<Part>>,
@@ -64,11 +59,16 @@ pub enum Part {
 /// # Errors
 /// Settings that cannot be used.
 pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
-    let scheme = Scheme::parse(&args.scheme)?;
     let mut s = Settings::preset(args.preset.unwrap_or(Preset::Tiny));
+    let several = s.schemes.clone();
     if let Some(path) = &args.config {
         s.apply_file(path)?;
     }
+    let scheme = match (&args.scheme, &s.schemes[..]) {
+        (Some(name), _) => Scheme::parse(name)?,
+        (None, [own]) if s.schemes != several => *own,
+        _ => Scheme::Mixed,
+    };
     if let Some(path) = &args.data {
         s.text = Some(path.clone());
     }
@@ -81,6 +81,7 @@ pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
         batch: s.batch,
         policy: s.policy_of(scheme)?,
         scaling: scaler::scaling(&s, &scheme.policy())?,
+        accumulate: s.accumulate,
     };
     let wants = |p: Part| args.show.as_ref().is_none_or(|l| l.contains(&p));
     println!(
@@ -95,13 +96,26 @@ pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
         model.vocab,
         model.parameters()
     );
+    if s.accumulate > 1 {
+        println!(
+            "a step has {} micro-batches: shown is the program of one of them, whose gradients are summed; \
+             the update is a program of its own\n",
+            s.accumulate
+        );
+    }
+    if let Some(last) = s.final_policy(scheme)? {
+        println!(
+            "the last {} steps of {} follow the policy {} on the same weights; shown are those before\n",
+            s.final_fp32, s.steps, last.name
+        );
+    }
     let plan = step.plan(true)?;
     if wants(Part::Policy) {
         policy_table(&step.policy);
         rules_table(&step);
     }
     if wants(Part::Bytes) {
-        bytes_table(&plan);
+        bytes_table(&step.held(&plan)?);
     }
     if wants(Part::Kernels) {
         kernel_table(&plan, &step.plan(false)?);
@@ -117,6 +131,12 @@ pub fn explain(_: &Global, args: &ExplainArgs) -> Result<i32, Error> {
     Ok(0)
 }
 
+/// As training compiles.
+const FUSED: Optional = Optional {
+    fuse: true,
+    share_slots: true,
+};
+
 /// What the training step is made from.
 struct Step {
     model: CharGpt,
@@ -124,28 +144,45 @@ struct Step {
     batch: usize,
     policy: Policy,
     scaling: Option<Scaling>,
+    accumulate: usize,
 }
 
 impl Step {
+    /// What is held at the peak: of several micro-batches, with the sums and moments that the update has.
+    fn held(&self, plan: &Plan) -> Result<Held, Error> {
+        if self.accumulate == 1 {
+            return Ok(held(plan));
+        }
+        let update = self.model.train_program(&self.options());
+        let update = update.and_then(|p| compile_with("train", p, FUSED));
+        Ok(held_of_parts(&update.map_err(Error::Internal)?, plan))
+    }
+
+    /// The program of the step, or of a micro-batch where it has several.
     fn program(&self) -> Result<crate::graph::Program, Error> {
-        let options = TrainOptions {
+        let options = self.options();
+        let program = match self.accumulate {
+            1 => self.model.train_program(&options),
+            _ => self.model.micro_program(&options),
+        };
+        program.map_err(Error::Internal)
+    }
+
+    fn options(&self) -> TrainOptions {
+        TrainOptions {
             batch: self.batch,
             clip: self.clip,
             dump_grads: false,
             histogram: false,
             digest: false,
             policy: self.policy,
-            accumulate: 1,
+            accumulate: self.accumulate,
             scaling: self.scaling,
-        };
-        self.model.train_program(&options).map_err(Error::Internal)
+        }
     }
 
     fn plan(&self, fuse: bool) -> Result<Plan, Error> {
-        let passes = Optional {
-            fuse,
-            share_slots: true,
-        };
+        let passes = Optional { fuse, ..FUSED };
         compile_with("train", self.program()?, passes).map_err(Error::Internal)
     }
 }
@@ -238,8 +275,7 @@ fn rules_table(step: &Step) {
     println!();
 }
 
-fn bytes_table(plan: &Plan) {
-    let h = held(plan);
+fn bytes_table(h: &Held) {
     let state = |n| Amount { peak: n, all: n };
     println!("bytes of the training step: held when most is live, and of all buffers of a class");
     println!("  {:<12} {:>11} {:>11}", "class", "at the peak", "in all");

@@ -235,6 +235,14 @@ fn extent(text: &str) -> Result<usize, Error> {
 /// Where the plot goes.
 fn picture(out: &Path) -> Result<PathBuf, Error> {
     let plot = out.with_extension("svg");
+    let folder = out.is_dir() || out.as_os_str().to_string_lossy().ends_with(['/', '\\']);
+    if folder {
+        return usage(format!(
+            "--out {}: is a folder; name the table's file in it, such as {}",
+            out.display(),
+            out.join("gemm.csv").display()
+        ));
+    }
     if out.file_name().is_none() || whole(&plot) == whole(out) {
         return usage(format!(
             "--out {}: must name the table's file, which does not end in .svg",

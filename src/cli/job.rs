@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::exec::Executor;
 use crate::exec::cpu::free_memory;
 use crate::models::char_gpt::CharGpt;
+use crate::report::cost::{Cost, write_cost};
 use crate::report::ledger::{SchemeLedger, SummaryRow, other_rows, write_summary};
 use crate::train::checkpoint::Checkpoint;
 use crate::train::checkpoint::keeper::{Keeper, Schedule, restore_ledger, template};
@@ -77,6 +78,7 @@ pub struct Job<'a> {
 
 /// How one scheme ended.
 struct Ended {
+    cost: Cost,
     row: SummaryRow,
     stopped: bool,
     saved: bool,
@@ -135,6 +137,8 @@ impl Job<'_> {
             true => vec![],
             false => other_rows(self.outdir, self.tag, &own),
         };
+        let mut costs = Vec::new();
+        let resumed = !self.points.is_empty();
         let (mut stopped, mut saved, mut unsaved) = (false, false, None);
         for i in 0..self.s.schemes.len() {
             let ended = self.scheme(i, &mut ready)?;
@@ -143,6 +147,8 @@ impl Job<'_> {
             unsaved = ended.unsaved.or(unsaved);
             rows.push(ended.row);
             write_summary(self.outdir, self.tag, &rows, &kept)?;
+            costs.push((self.s.schemes[i].name(), ended.cost));
+            write_cost(self.outdir, self.tag, &costs, &own, resumed)?;
             if interrupted() {
                 break;
             }
@@ -177,6 +183,7 @@ impl Job<'_> {
                 weights::save(path, &c.tensors())?;
             }
             return Ok(Ended {
+                cost: progress.cost,
                 row: summary(
                     scheme,
                     &ledger,
@@ -222,6 +229,7 @@ impl Job<'_> {
         let outcome = outcome?;
         view.close(&outcome);
         Ok(Ended {
+            cost: outcome.cost,
             row: outcome.summary,
             stopped: outcome.stopped,
             saved: outcome.checkpoint.is_some(),

@@ -8,6 +8,7 @@ pub mod checkpoints;
 pub mod device;
 pub mod doctor;
 pub mod eval;
+pub mod experiment;
 pub mod explain;
 pub mod export;
 pub mod gemm;
@@ -16,6 +17,7 @@ pub mod job;
 pub mod lint;
 pub mod live;
 pub mod outputs;
+pub mod places;
 pub mod planned;
 pub mod probe;
 pub mod replay;
@@ -29,7 +31,7 @@ pub mod train;
 use crate::error::Error;
 use crate::numerics::Numerics;
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 /// Exit code of every error.
@@ -69,6 +71,7 @@ Examples:
   isobit doctor run.toml                     common mistakes in a config file, before the run
   isobit report results/tiny-cpu             verdict and plots of a run, in one HTML file
   isobit explain --scheme mixed              what a precision scheme does to the model
+  isobit experiment learning-rate            what a small learning rate does to bf16 weights
   isobit train --help                        every training flag";
 
 /// Options of every command.
@@ -135,6 +138,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Look for common mistakes in a config file, a line each. Runs nothing.
     Doctor(doctor::DoctorArgs),
+    /// Run a well-known experiment: several runs, their tables and reports, as one command.
+    Experiment(experiment::ExperimentArgs),
     /// Write a run's report: one HTML file with verdict and plots, the plots as SVG and PNG.
     Report(report::ReportArgs),
     /// Print what a scheme makes of a model: policy, graph, plan, kernels, bytes. Runs nothing.
@@ -161,6 +166,7 @@ pub fn main() -> i32 {
         Command::Replay(args) => replay::replay(&cli.global, &args),
         Command::Probe(args) => probe::probe(&cli.global, &args),
         Command::Doctor(args) => doctor::doctor(&cli.global, &args),
+        Command::Experiment(args) => experiment::experiment(&cli.global, &args),
         Command::Report(args) => report::report(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Explain(args) => explain::explain(&cli.global, &args),
@@ -173,15 +179,13 @@ pub fn main() -> i32 {
 
 /// Inserts `train` before the first argument that is neither a global option nor a command.
 fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = [
-        "train", "sample", "eval", "export", "gemm", "bench", "adapters", "check", "explain",
-        "inspect", "probe", "replay", "report", "showers", "doctor", "help",
-    ];
+    let all = Cli::command();
+    let known = |arg: &str| arg == "help" || all.find_subcommand(arg).is_some();
     let top = ["-h", "--help", "-V", "--version"];
     let valued = ["--backend", "--adapter", "--threads", "--numerics"];
     let mut i = 1;
     while let Some(arg) = args.get(i).map(|a| a.to_string_lossy().into_owned()) {
-        if commands.contains(&arg.as_str()) || (top.contains(&arg.as_str())) {
+        if known(&arg) || (top.contains(&arg.as_str())) {
             return args;
         }
         let (name, inline) = arg
@@ -215,9 +219,21 @@ fn report_usage(e: &clap::Error) -> i32 {
                 .filter(|l| !l.is_empty())
                 .collect::<Vec<_>>()
                 .join(" ");
-            crate::tell!("{} (see `isobit --help`)", plain(&line));
+            crate::tell!("{} (see `{} --help`)", plain(&line), asked(&text));
             FAILED
         }
+    }
+}
+
+/// The command that a message of clap's is about, from its line of usage: `isobit train`.
+fn asked(text: &str) -> String {
+    let usage = text.lines().find_map(|l| l.strip_prefix("Usage: "));
+    let name =
+        |w: &&str| w.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !w.starts_with('-');
+    let words: Vec<&str> = usage.unwrap_or("").split(' ').take_while(name).collect();
+    match words.is_empty() {
+        true => "isobit".into(),
+        false => words.join(" "),
     }
 }
 
@@ -315,7 +331,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 }

@@ -5,7 +5,7 @@ use crate::config::Settings;
 use crate::error::Error;
 use crate::passes::memory::session_bytes;
 use crate::passes::rules::Rule;
-use crate::plan::account::held;
+use crate::plan::account::{held, held_of_parts};
 use crate::report::ledger;
 use crate::train::session::Programs;
 use std::path::Path;
@@ -48,11 +48,12 @@ pub fn write_plans(
 /// Planned bytes of a scheme, by class: those of the training step at its peak, and what the other
 /// programs add.
 fn memory_rows(scheme: &str, programs: &Programs) -> Vec<ledger::MemoryRow> {
-    let h = held(programs.train());
-    // The measured peak is taken without the evaluation in fp32.
-    let mut plans = programs.plans();
-    plans.retain(|p| p.name != "eval-fp32");
-    let other = session_bytes(&plans).saturating_sub(h.total());
+    let h = match programs.micro() {
+        Some(micro) => held_of_parts(programs.train(), micro),
+        None => held(programs.train()),
+    };
+    // The measured peak is taken without what only measures.
+    let other = session_bytes(&programs.own_plans()).saturating_sub(h.total());
     [
         ("parameters", h.parameters),
         ("moments", h.moments),

@@ -13,6 +13,7 @@ use crate::numerics::course::{Course, Snapshot};
 use crate::train::checkpoint::Checkpoint;
 use crate::train::checkpoint::locate::{file_name, folders};
 use crate::train::run::Data;
+use crate::train::scaler;
 use crate::train::session::check_memory;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -107,6 +108,9 @@ pub fn replay(global: &Global, args: &ReplayArgs) -> Result<i32, Error> {
             .states
             .iter()
             .map(|x| (x.name.clone(), x.words.clone()));
+        let scaler = point.meta.scaler.as_ref();
+        let scaler = scaler.map(|x| scaler::words(x, point.meta.updates));
+        let states = states.chain(scaler.into_iter().flatten());
         let start = Snapshot::new(from, states.collect());
         all.scheme(&mut course, Some(&start))?;
         if all.stopped {
@@ -187,9 +191,9 @@ fn fits(
 ) -> Result<(), Error> {
     let at = |path: &Path| path.display().to_string();
     let m = &point.meta;
-    if !m.lineage.is_empty() || m.updates != m.step {
+    if !m.lineage.is_empty() {
         return usage(format!(
-            "{}: has changed its scheme or skipped steps; a certificate's run does neither",
+            "{}: has changed its scheme; a certificate's run does not",
             at(&point.path)
         ));
     }

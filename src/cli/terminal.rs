@@ -109,6 +109,9 @@ impl Terminal {
             self.start.elapsed().as_secs_f64(),
             o.digest
         );
+        if let Some(parts) = o.cost.parts() {
+            println!("[{}] {}", self.scheme, parts.says());
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::checkpoints::{CheckpointArgs, claim, finished, refuse_loss};
 use super::device::Device;
 use super::job::{Job, Weights, first_weights};
 use super::lint::{Level, lint};
-use super::outputs::{Outputs, among_checkpoints, of_run, whole};
+use super::places::{prepare_outputs, refuse_collisions, refuse_points, refuse_stop};
 use super::planned::write_plans;
 use super::seeds::train_seeds;
 use super::terminal::{
@@ -17,17 +17,25 @@ use crate::error::{Error, usage};
 use crate::exec::DeviceInfo;
 use crate::exec::cpu::free_memory;
 use crate::models::char_gpt::CharGpt;
-use crate::report::{env, files};
+use crate::report::env;
 use crate::train::checkpoint::keeper::weights_sha256;
+use crate::train::checkpoint::plain_tag;
 use crate::train::checkpoint::resume::Resumed;
-use crate::train::checkpoint::{Checkpoint, plain_tag};
-use crate::train::progress::Progress;
 use crate::train::run::{Data, Extras};
 use crate::train::session::{Programs, check_memory};
 use crate::train::weights;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+/// What is measured beside the training.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Measured {
+    /// Swallowed updates and gradient magnitudes, in a mixed run.
+    Seed,
+    /// The full ledger, in every run.
+    Full,
+}
 
 /// Flags of `train`.
 #[derive(Args, Debug, Clone, Default)]
@@ -81,6 +89,14 @@ pub struct TrainArgs {
     /// to seeds.csv; the files of later seeds bear `_seed<n>`.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seeds: Option<i64>,
+    /// How much is measured beside the training: `full` looks at every tensor's updates, at what other
+    /// ways of storing would have made of them, and at every operation's values. It costs time and
+    /// changes no bit [default: seed].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub ledger: Option<Measured>,
+    /// Steps between two looks of the full ledger [default: as often as swallowed updates are counted].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub ledger_every: Option<i64>,
     /// Appended to the names of the CSV files.
     #[arg(long)]
     pub tag: Option<String>,
@@ -137,6 +153,7 @@ impl TrainArgs {
             s.seed =
                 u64::try_from(v).or_else(|_| usage(format!("--seed {v}: must not be negative")))?;
         }
+        self.measured(&mut s)?;
         s.lr = self.lr.unwrap_or(s.lr);
         // A lower --lr alone must not end below the preset's final rate.
         s.min_lr = self.min_lr.unwrap_or(if self.lr.is_some() {
@@ -155,6 +172,26 @@ impl TrainArgs {
         }
         s.validate()?;
         Ok(s)
+    }
+
+    fn measured(&self, s: &mut Settings) -> Result<(), Error> {
+        let l = &mut s.ledger;
+        match self.ledger {
+            Some(Measured::Seed) => l.full_interval = 0,
+            Some(Measured::Full) if l.full_interval == 0 => l.full_interval = l.swallow_interval,
+            _ => {}
+        }
+        match self.ledger_every {
+            Some(n) if n < 1 => usage(format!("--ledger-every {n}: must be at least 1")),
+            Some(_) if l.full_interval == 0 => {
+                usage("--ledger-every: is of the full ledger; add --ledger full")
+            }
+            Some(n) => {
+                l.full_interval = n as u64;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The schemes of `--schemes`, in the order in which they run.
@@ -410,84 +447,6 @@ fn outdir(
             ))
         }),
     }
-}
-
-/// Refuses checkpoints that are past a step whose gradients are wanted, or out of place in the data.
-fn refuse_points(
-    extras: &Extras,
-    points: &[Checkpoint],
-    s: &Settings,
-    data: &Data,
-) -> Result<(), Error> {
-    for p in points {
-        Progress::at(p, s, data)?;
-        if let Some((n, _)) = &extras.dump_grads
-            && p.meta.step >= *n as u64
-        {
-            return usage(format!(
-                "--dump-grads {n}: {} is past that step",
-                p.path.display()
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// A run cannot stop after a step that is behind it.
-fn refuse_stop(after: Option<i64>, points: &[Checkpoint], s: &Settings) -> Result<(), Error> {
-    let behind = |p: &&Checkpoint| {
-        let step = p.meta.step;
-        step < s.steps as u64 && after.is_some_and(|n| (n as u64) < step)
-    };
-    match (after, points.iter().find(behind)) {
-        (Some(n), Some(p)) => usage(format!(
-            "--stop-after {n}: {} is at step {} already",
-            p.path.display(),
-            p.meta.step
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Weights and gradients must not replace a file that the run reads, or one another, or stand under a
-/// name that the ledger writes.
-fn refuse_collisions(
-    s: &Settings,
-    args: &TrainArgs,
-    points: &[Checkpoint],
-    outdir: &Path,
-    files: &[Extras],
-) -> Result<(), Error> {
-    let named = [&args.config, &args.checkpoints.resume];
-    let points = points.iter().map(|p| &p.path);
-    let mut outputs = Outputs::new(s, named.into_iter().flatten().chain(points));
-    let outdir = whole(outdir);
-    for path in files.iter().flat_map(Extras::paths) {
-        outputs.claim(path)?;
-        let here = whole(path);
-        if here == outdir || of_run(&here, &outdir) || among_checkpoints(&here) {
-            return usage(format!(
-                "cannot write {}: a run's own files are there; take a name that ends in .safetensors, outside `checkpoints`",
-                path.display()
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
-    // Files inside the output folder wait for the folder; others are checked before anything is made.
-    let wanted = files.iter().flat_map(Extras::paths);
-    let there = whole(outdir);
-    let (inside, outside): (Vec<_>, Vec<_>) = wanted.partition(|p| whole(p).starts_with(&there));
-    outside
-        .into_iter()
-        .try_for_each(|p| files::check_writable(p))?;
-    std::fs::create_dir_all(outdir).map_err(Error::io("create", outdir))?;
-    inside
-        .into_iter()
-        .try_for_each(|p| files::check_writable(p))?;
-    files::check_writable(&outdir.join("env.json"))
 }
 
 fn hashes(programs: &[Programs]) -> BTreeMap<String, String> {

@@ -93,6 +93,7 @@ struct Fp16Table {
 struct LedgerTable {
     swallow_interval: Option<i64>,
     gradhist_step: Option<i64>,
+    full_interval: Option<i64>,
 }
 
 /// Sets a count from an integer of a file.
@@ -174,6 +175,11 @@ impl File {
                 "gradhist_step",
                 &mut s.ledger.gradhist_step,
                 l.gradhist_step,
+            )?;
+            count(
+                "full_interval",
+                &mut s.ledger.full_interval,
+                l.full_interval,
             )?;
         }
         Ok(())

@@ -62,6 +62,29 @@ impl fmt::Display for Type {
 /// Operand ids.
 pub type Srcs = SmallVec<[NodeId; 3]>;
 
+/// The part of a training step that a node belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Phase {
+    /// From inputs and weights to the loss.
+    #[default]
+    Forward,
+    /// Gradients of it.
+    Backward,
+    /// What is made of the gradients.
+    Update,
+}
+
+impl Phase {
+    /// Its name in files and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Update => "update",
+        }
+    }
+}
+
 /// One operation on its sources.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
@@ -86,11 +109,13 @@ pub struct Leaf {
 struct Inner {
     nodes: Vec<Node>,
     labels: Vec<u32>,
+    phases: Vec<Phase>,
     index: HashMap<Node, NodeId>,
     states: Vec<Leaf>,
     inputs: Vec<Leaf>,
     scopes: Vec<String>,
     scope: u32,
+    phase: Phase,
 }
 
 /// A graph under construction or finished. Interior mutability keeps model code free of `&mut`.
@@ -177,9 +202,10 @@ impl Graph {
             return Ok(id);
         }
         let id = NodeId(g.nodes.len() as u32);
-        let scope = g.scope;
+        let (scope, phase) = (g.scope, g.phase);
         g.nodes.push(node.clone());
         g.labels.push(scope);
+        g.phases.push(phase);
         g.index.insert(node, id);
         Ok(id)
     }
@@ -266,15 +292,34 @@ impl Graph {
         g.scopes[g.labels[id.0 as usize] as usize].clone()
     }
 
-    /// Runs `body` with new nodes labelled as `like` is (gradients inherit the name of their primal).
+    /// The part of a training step in which a node was made.
+    pub fn phase_of(&self, id: NodeId) -> Phase {
+        self.inner.borrow().phases[id.0 as usize]
+    }
+
+    /// Runs `body` with new nodes in a part of the training step. Like a scope's name, the first one that
+    /// a node is made in stays.
+    pub fn phase<R>(&self, phase: Phase, body: impl FnOnce() -> R) -> R {
+        let before = std::mem::replace(&mut self.inner.borrow_mut().phase, phase);
+        let out = body();
+        self.inner.borrow_mut().phase = before;
+        out
+    }
+
+    /// Runs `body` with new nodes labelled as `like` is, in the same part of the step (gradients inherit
+    /// the name of their primal).
     pub fn labelled_as<R>(&self, like: NodeId, body: impl FnOnce() -> R) -> R {
         let before = {
             let mut g = self.inner.borrow_mut();
-            let label = g.labels[like.0 as usize];
-            std::mem::replace(&mut g.scope, label)
+            let (label, phase) = (g.labels[like.0 as usize], g.phases[like.0 as usize]);
+            (
+                std::mem::replace(&mut g.scope, label),
+                std::mem::replace(&mut g.phase, phase),
+            )
         };
         let out = body();
-        self.inner.borrow_mut().scope = before;
+        let mut g = self.inner.borrow_mut();
+        (g.scope, g.phase) = before;
         out
     }
 

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, usage};
 use crate::exec::{Executor, ProgramId};
 use crate::models::char_gpt::CharGpt;
-use crate::passes::autocast::{FP32, MIXED, Policy};
+use crate::passes::autocast::{FP16, FP32, MIXED, Policy};
 use crate::passes::compile;
 use std::sync::Arc;
 
@@ -33,6 +33,15 @@ pub const PRECISIONS: &[Precision] = &[
                   sums in f32, each result rounded once to bf16; embedding, norms, softmax, GELU and loss \
                   in f32 (as the scheme `mixed` computes)",
         policy: MIXED,
+    },
+    Precision {
+        name: "fp16",
+        meaning: "the same in fp16: what is above 65504 becomes infinite, what is below 2^-25 zero (as the \
+                  scheme `fp16` computes)",
+        policy: Policy {
+            scaled: false,
+            ..FP16
+        },
     },
 ];
 

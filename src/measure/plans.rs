@@ -195,6 +195,7 @@ pub fn multiply_add(n: usize, rounds: usize) -> Plan {
             reads: vec![BufId(0)],
             writes: vec![BufId(1)],
             label: "ceiling".into(),
+            origin: Default::default(),
         }],
         ..Plan::default()
     };

@@ -214,7 +214,7 @@ impl CharGpt {
                 ("loss".to_string(), loss.id),
                 ("grad_norm".to_string(), ready.norm.id),
             ];
-            if o.scaling.is_some() && o.clip != 0.0 {
+            if (o.scaling.is_some() || o.dump_grads) && o.clip != 0.0 {
                 outputs.push(("clip_factor".into(), ready.factor.id));
             }
             let (mut updates, mut updated) = (ready.updates.clone(), Vec::new());

@@ -318,6 +318,7 @@ fn compose(producer: (&Step, &Part), consumer: (&Step, &Part), read: BufId) -> O
         reads,
         writes,
         label: consumer.0.label.clone(),
+        origin: producer.0.origin.then(&consumer.0.origin),
     })
 }
 

@@ -4,7 +4,7 @@
 //! result can be differentiated again. Cotangents that meet are summed in f32.
 
 use crate::dtype::DType;
-use crate::graph::{Graph, NodeId, Tx};
+use crate::graph::{Graph, NodeId, Phase, Tx};
 use crate::ops::{self, Op, Vjp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,7 +20,8 @@ pub fn grad<'g>(g: &'g Graph, y: Tx<'g>, wrt: &[Tx<'g>]) -> Result<Vec<Tx<'g>>, 
     cotangents.insert(y.id, vec![y.constant(1.0).broadcast(y.shape())]);
     let mut done: HashMap<NodeId, Tx<'g>> = HashMap::new();
     while let Some((id, parts)) = cotangents.pop_last() {
-        let t = g.labelled_as(id, || total(g.tx(id), &parts));
+        let sum = || g.phase(Phase::Backward, || total(g.tx(id), &parts));
+        let t = g.labelled_as(id, sum);
         done.insert(id, t);
         let node = g.node(id);
         match &ops::def(&node.op).vjp {
@@ -31,7 +32,7 @@ pub fn grad<'g>(g: &'g Graph, y: Tx<'g>, wrt: &[Tx<'g>]) -> Result<Vec<Tx<'g>>, 
                 if !node.src.iter().any(|s| wanted.contains(s)) {
                     continue;
                 }
-                let parts = g.labelled_as(id, || rule(g.tx(id), t));
+                let parts = g.labelled_as(id, || g.phase(Phase::Backward, || rule(g.tx(id), t)));
                 for (&s, part) in node.src.iter().zip(parts) {
                     if let (Some(part), true) = (part, wanted.contains(&s)) {
                         assert_eq!(

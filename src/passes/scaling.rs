@@ -11,7 +11,7 @@
 use super::autocast::Rounding;
 use super::grad::grad;
 use crate::dtype::DType;
-use crate::graph::{Graph, NodeId, Tx, Type};
+use crate::graph::{Graph, NodeId, Phase, Tx, Type};
 use crate::kernels::optim::HYPER;
 use crate::kernels::scaling::COUNTS;
 use crate::ops::Op;
@@ -152,12 +152,13 @@ impl<'g> ScaledGrads<'g> {
             let zero = x.constant(0.0).broadcast(x.shape());
             (index, (go.select(sum, zero) + x).id)
         };
-        g.scope("accumulate", || {
+        let sums = || {
             let mut out = vec![add(ACCUMULATED_LOSS, self.loss)];
             let each = names.iter().zip(&self.grads);
             out.extend(each.map(|(name, &x)| add(&accumulated(name), x)));
             out
-        })
+        };
+        g.phase(Phase::Update, || g.scope("accumulate", sums))
     }
 
     /// What the micro-batches of a step left, each gradient in the type of its weight.
@@ -172,7 +173,8 @@ impl<'g> ScaledGrads<'g> {
                 dtype: DType::F32,
                 ..*ty
             };
-            g.state(&accumulated(name), sum).cast(ty.dtype)
+            let sum = g.state(&accumulated(name), sum);
+            g.phase(Phase::Update, || sum.cast(ty.dtype))
         });
         ScaledGrads {
             loss: g.state(ACCUMULATED_LOSS, Type::f32(&[])),
@@ -194,7 +196,8 @@ impl<'g> ScaledGrads<'g> {
                 let one = s.scale.constant(1.0).broadcast(s.scale.shape());
                 let inverse = one / s.scale;
                 // Under the gradients' own names: the product goes into what makes them.
-                let one = |d: &Tx<'g>| g.labelled_as(d.id, || d.f32() * inverse);
+                let own = |d: &Tx<'g>| g.phase(Phase::Update, || d.f32() * inverse);
+                let one = |d: &Tx<'g>| g.labelled_as(d.id, || own(d));
                 self.grads.iter().map(one).collect()
             }),
         };
@@ -210,7 +213,8 @@ impl<'g> Grads<'g> {
     /// The norm of all gradients together, and the factor that clips it to `clip` (0: none): PyTorch's
     /// `clip_grad_norm_`.
     pub fn clip(self, g: &'g Graph, clip: f32) -> Clipped<'g> {
-        let (norm, factor) = g.scope("clip", || clipping(g, &self.grads, clip));
+        let clipping = || clipping(g, &self.grads, clip);
+        let (norm, factor) = g.phase(Phase::Update, || g.scope("clip", clipping));
         Clipped {
             loss: self.loss,
             grads: self.grads,
@@ -226,6 +230,10 @@ impl<'g> Clipped<'g> {
     /// where the norm is not finite, and the scale of the next step follows. The input `hyper` is declared
     /// here.
     pub fn step_or_skip(self, g: &'g Graph, rounding: Rounding) -> Ready<'g> {
+        g.phase(Phase::Update, || self.ready(g, rounding))
+    }
+
+    fn ready(self, g: &'g Graph, rounding: Rounding) -> Ready<'g> {
         let words = match rounding {
             Rounding::Stochastic => HYPER + 2,
             Rounding::Nearest | Rounding::Compensated => HYPER,

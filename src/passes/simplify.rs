@@ -19,7 +19,8 @@ pub fn simplify(p: Program) -> Program {
         let node = p.graph.node(id);
         let src: Vec<NodeId> = node.src.iter().map(|s| map[s]).collect();
         let label = p.graph.label(id);
-        let new = out.scope(&label, || rewrite(&out, node.op, &src));
+        let named = || out.scope(&label, || rewrite(&out, node.op, &src));
+        let new = out.phase(p.graph.phase_of(id), named);
         map.insert(id, new);
     }
     Program {

@@ -1,6 +1,7 @@
 //! What a plan costs in bytes: held, by class, and moved.
 
 use super::{Buf, BufId, Class, Plan, Step};
+use crate::graph::Phase;
 use crate::kernels::Host;
 use std::collections::{BTreeMap, HashSet};
 
@@ -49,7 +50,7 @@ pub struct Moved {
 }
 
 /// Kernels that write weights.
-const UPDATES: [&str; 3] = ["adamw", "adamw_stochastic", "adamw_compensated"];
+pub(super) const UPDATES: [&str; 3] = ["adamw", "adamw_stochastic", "adamw_compensated"];
 
 fn size(b: &Buf) -> u64 {
     4 * b.words() as u64
@@ -162,10 +163,12 @@ pub fn held(plan: &Plan) -> Held {
     let gradients: HashSet<BufId> = updates().map(|s| s.reads[0]).collect();
     let weights: HashSet<BufId> = updates().map(|s| s.writes[0]).collect();
     let copies = copies(plan);
-    // The forward pass ends where the loss is written.
+    // The forward pass ends where the loss is written; a micro-batch's with its last operation.
     let loss = plan.find(Class::Output, "loss");
     let writes_loss = |s: &Step| s.writes.iter().any(|&w| Some(w) == loss);
     let end = plan.steps.iter().position(writes_loss);
+    let forward = |s: &Step| s.origin.phase == Phase::Forward;
+    let end = end.or_else(|| plan.steps.iter().rposition(forward));
     let end = end.unwrap_or(plan.steps.len());
     let lives = lives(plan);
     let is_saved = |l: &Life| {
@@ -196,5 +199,33 @@ pub fn held(plan: &Plan) -> Held {
     };
     let others = h.copies.peak + h.gradients.peak + h.activations.peak;
     h.workspace = plan.slot_bytes().saturating_sub(others);
+    h
+}
+
+/// The bytes of a step with several micro-batches by class: of the update's program and of a micro-batch's,
+/// which take turns on the same slots. The sums of gradients and loss, states that a micro-batch writes,
+/// count as gradients.
+pub fn held_of_parts(update: &Plan, micro: &Plan) -> Held {
+    let (u, m) = (held(update), held(micro));
+    let written = micro.steps.iter().flat_map(|s| &s.writes);
+    let states = written.filter(|w| micro.buf(**w).class == Class::State);
+    let sums: HashSet<BufId> = states.copied().collect();
+    let sums: u64 = sums.iter().map(|&b| size(micro.buf(b))).sum();
+    let more = |a: Amount, b: Amount| if a.peak >= b.peak { a } else { b };
+    let temporary = more(u.gradients, m.gradients);
+    let mut h = Held {
+        parameters: u.parameters,
+        moments: u.moments.saturating_sub(sums),
+        copies: more(u.copies, m.copies),
+        gradients: Amount {
+            peak: temporary.peak + sums,
+            all: temporary.all + sums,
+        },
+        activations: more(u.activations, m.activations),
+        workspace: 0,
+    };
+    let slots = update.slot_bytes().max(micro.slot_bytes());
+    let others = h.copies.peak + temporary.peak + h.activations.peak;
+    h.workspace = slots.saturating_sub(others);
     h
 }

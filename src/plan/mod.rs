@@ -4,9 +4,10 @@
 pub mod account;
 pub mod print;
 
-use crate::graph::Type;
+use crate::graph::{Phase, Type};
 use crate::kernels::pointwise::Expr;
 use crate::kernels::{Access, Host, KernelDef, Params};
+use crate::shape::Shape;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -47,6 +48,37 @@ impl Buf {
     }
 }
 
+/// The operation of the graph that a launch computes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Origin {
+    /// Its name; of launches that were fused the names of all, in their order.
+    pub op: String,
+    /// The part of a training step that it belongs to.
+    pub phase: Phase,
+    /// Whether it is one of those that a policy gives narrow operands.
+    pub low: bool,
+    /// Its result's shape. Launches that prepare the result may write others.
+    pub shape: Option<Shape>,
+}
+
+impl Origin {
+    /// Of two launches in one: the first one's result goes into the second.
+    pub fn then(&self, next: &Origin) -> Origin {
+        const MOST: usize = 4;
+        let ops = self.op.split('+').chain(next.op.split('+'));
+        let mut names: Vec<&str> = ops.filter(|n| !n.is_empty()).collect();
+        names.dedup();
+        if names.len() > MOST {
+            names.splice(MOST - 2..names.len() - 1, ["…"]);
+        }
+        Origin {
+            op: names.join("+"),
+            low: self.low || next.low,
+            ..next.clone()
+        }
+    }
+}
+
 /// One launch of a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
@@ -60,6 +92,8 @@ pub struct Step {
     pub writes: Vec<BufId>,
     /// Where in the model it comes from.
     pub label: String,
+    /// What of the graph it computes; not part of the plan's hash.
+    pub origin: Origin,
 }
 
 impl Step {
@@ -126,6 +160,18 @@ impl Plan {
     /// Bytes of the states that the plan touches.
     pub fn state_bytes(&self) -> u64 {
         self.states().map(|b| b.words() as u64 * 4).sum()
+    }
+
+    /// The name of a tensor that a step writes: that of a state, an input or an output, or `grad.` and the
+    /// weight's where the optimizer reads it as a gradient. None of other temporaries.
+    pub fn tensor(&self, id: BufId) -> Option<String> {
+        let b = self.buf(id);
+        if b.class != Class::Temp {
+            return Some(b.name.clone());
+        }
+        let reads_it = |s: &&Step| account::UPDATES.contains(&s.kernel.name) && s.reads[0] == id;
+        let update = self.steps.iter().find(reads_it)?;
+        Some(format!("grad.{}", update.label))
     }
 
     /// How step `s` uses its write number `i`.

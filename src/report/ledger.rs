@@ -1,6 +1,7 @@
 //! The CSV files of a run: their columns, and their rows as they grow.
 
 use super::files::write_atomic;
+use super::sheets::{SHEETS, Sheets, maybe};
 use crate::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -156,9 +157,11 @@ pub struct SchemeLedger {
     pub tensor_swallow: Vec<(usize, Vec<u64>)>,
     /// Name and elements of each weight.
     pub tensors: Vec<(String, u64)>,
+    /// The tables of the full ledger.
+    pub sheets: Sheets,
 }
 
-fn table<const N: usize>(
+pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> Result<Vec<u8>, Error> {
@@ -169,10 +172,6 @@ fn table<const N: usize>(
         w.write_record(r).map_err(internal)?;
     }
     w.into_inner().map_err(|e| Error::Internal(e.to_string()))
-}
-
-fn maybe<T>(x: Option<T>, f: impl Fn(T) -> String) -> String {
-    x.map_or(String::new(), f)
 }
 
 impl SchemeLedger {
@@ -191,6 +190,7 @@ impl SchemeLedger {
             histogram: Vec::new(),
             tensor_swallow: Vec::new(),
             tensors: Vec::new(),
+            sheets: Sheets::default(),
         }
     }
 
@@ -256,6 +256,7 @@ impl SchemeLedger {
             write_atomic(&name("scaler"), &table(SCALER, rows)?)?;
         }
         self.flush_tensors()?;
+        self.sheets.flush(&self.dir, &self.scheme, &self.tag)?;
         if !self.histogram.is_empty() && self.tag.is_empty() {
             let rows = self
                 .histogram
@@ -361,8 +362,11 @@ pub fn is_ours(name: &str) -> bool {
         "policy",
         "scaler_",
         "seeds",
+        "cost",
     ];
-    name == "env.json" || (name.ends_with(".csv") && kinds.iter().any(|k| name.starts_with(k)))
+    let sheet = || SHEETS.iter().any(|s| name.starts_with(s.name()));
+    let csv = || kinds.iter().any(|k| name.starts_with(k)) || sheet();
+    name == "env.json" || (name.ends_with(".csv") && csv())
 }
 
 /// The columns of `summary{tag}.csv`.
@@ -384,7 +388,11 @@ pub fn other_rows(dir: &Path, tag: &str, own: &[&str]) -> Kept {
 }
 
 /// The rows of a small table for schemes other than `own`; none where the file is not one of ours.
-fn kept<const N: usize>(path: &Path, header: [&str; N], own: &[&str]) -> Vec<[String; N]> {
+pub(super) fn kept<const N: usize>(
+    path: &Path,
+    header: [&str; N],
+    own: &[&str],
+) -> Vec<[String; N]> {
     let small = std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() < 1 << 18);
     let Some(mut file) = small.then(|| csv::Reader::from_path(path).ok()).flatten() else {
         return vec![];

@@ -2,11 +2,14 @@
 //! [`charts`] and [`verdict`] say what they show, [`plot`] draws it, [`page`] puts it together.
 
 pub mod charts;
+pub mod cost;
 pub mod env;
+pub mod experiment;
 pub mod files;
 pub mod html;
 pub mod ledger;
 pub mod page;
 pub mod plot;
 pub mod read;
+pub mod sheets;
 pub mod verdict;

@@ -280,6 +280,10 @@ fn summary(main: &mut String, g: &Group) {
     let rows = g.schemes.iter().map(|s| {
         let sum = s.summary.as_ref();
         let own = sum.and_then(|r| r.loss).or(s.curve.last().map(|p| p.val));
+        let own = match s.astray {
+            Some(step) => format!("no number from step {step}"),
+            None => loss(own),
+        };
         let gap = match s.name {
             "fp32" => None,
             name => pair(g, name).map(|p| format!("{:+.4}", p.gap()).replace('-', "−")),
@@ -291,7 +295,7 @@ fn summary(main: &mut String, g: &Group) {
         };
         vec![
             s.name.to_string(),
-            loss(own),
+            own,
             loss(s.fp32.last().map(|p| p.val)),
             gap.unwrap_or_else(|| "–".into()),
             sum.and_then(|r| r.step_ms)
@@ -304,7 +308,14 @@ fn summary(main: &mut String, g: &Group) {
     let cells = Cells {
         header: header.map(String::from).to_vec(),
         rows: rows.collect(),
-        note: String::new(),
+        note: match g.seeds.iter().any(|r| r.seeds > 1) {
+            true => {
+                "Losses, times and memory are of the first seed's run; the column above fp32 is \
+                over all seeds."
+                    .into()
+            }
+            false => String::new(),
+        },
     };
     let _ = writeln!(
         main,

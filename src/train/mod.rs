@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod driver;
+pub mod full;
 pub mod ledgers;
 pub mod progress;
 pub mod run;

@@ -5,6 +5,8 @@ use super::checkpoint::meta::{Ancestor, Best, Cursor};
 use crate::config::Settings;
 use crate::data::batches::{Batches, Position};
 use crate::error::Error;
+use crate::report::cost::Cost;
+use crate::train::full::Frozen;
 use crate::train::run::Data;
 
 /// A run between two steps.
@@ -29,6 +31,10 @@ pub struct Progress {
     pub timed: u64,
     /// Peak of the executor's allocations before this process, in bytes.
     pub peak_bytes: u64,
+    /// Since when each weight has had its value, where the full ledger is kept.
+    pub frozen: Option<Frozen>,
+    /// Where the time went.
+    pub cost: Cost,
 }
 
 impl Progress {
@@ -45,6 +51,8 @@ impl Progress {
             timed_ms: 0.0,
             timed: 0,
             peak_bytes: 0,
+            frozen: None,
+            cost: Cost::default(),
         }
     }
 
@@ -94,6 +102,8 @@ impl Progress {
             timed_ms: m.ledger.timed_ms,
             timed: m.ledger.timed_steps,
             peak_bytes: m.ledger.peak_bytes,
+            cost: m.ledger.cost,
+            frozen: c.full.as_ref().map(|f| f.frozen.clone()),
         })
     }
 

@@ -83,8 +83,8 @@ pub fn first(s: &Settings) -> Saved {
     }
 }
 
-/// The words of the scaler's states.
-fn words(saved: &Saved, applied: u64) -> [(String, Vec<u32>); 2] {
+/// A scaler's states after so many applied updates, by name.
+pub fn words(saved: &Saved, applied: u64) -> [(String, Vec<u32>); 2] {
     let scale = (saved.scale as f32).to_bits();
     let [good, skipped, applied] = [saved.good_steps, saved.skipped, applied].map(|n| n as u32);
     [

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::exec::{ExecError, Executor, ProgramId};
 use crate::models::char_gpt::{CharGpt, TrainOptions};
 use crate::passes::autocast::Policy;
-use crate::passes::compile;
 use crate::passes::rules::Rules;
+use crate::passes::{Optional, compile_with};
 use crate::plan::Plan;
 use crate::train::scaler;
 use std::sync::Arc;
@@ -84,6 +84,40 @@ impl Stages {
         scheme: Scheme,
         options: &TrainOptions,
     ) -> Result<Stages, Error> {
+        let all = Optional {
+            fuse: true,
+            share_slots: true,
+        };
+        Stages::with(model, s, scheme, options, "", all)
+    }
+
+    /// The same steps for the full ledger to look at: every operation is a launch of its own, which
+    /// changes no bit, and all gradients are outputs.
+    ///
+    /// # Errors
+    /// As [`Stages::compile`].
+    pub fn watched(model: &CharGpt, s: &Settings, scheme: Scheme) -> Result<Stages, Error> {
+        let options = TrainOptions {
+            dump_grads: true,
+            histogram: scheme == Scheme::Mixed,
+            ..plain(s, s.policy_of(scheme)?)
+        };
+        let apart = Optional {
+            fuse: false,
+            share_slots: true,
+        };
+        Stages::with(model, s, scheme, &options, "-full", apart)
+    }
+
+    /// `suffix` ends the names of the plans.
+    fn with(
+        model: &CharGpt,
+        s: &Settings,
+        scheme: Scheme,
+        options: &TrainOptions,
+        suffix: &str,
+        passes: Optional,
+    ) -> Result<Stages, Error> {
         let stage = |policy: Policy, names: [&str; 2]| {
             let o = TrainOptions {
                 policy,
@@ -93,7 +127,7 @@ impl Stages {
             };
             let plan = |name, program: Result<_, String>| {
                 program
-                    .and_then(|p| compile(name, p))
+                    .and_then(|p| compile_with(&format!("{name}{suffix}"), p, passes))
                     .map(Arc::new)
                     .map_err(Error::Internal)
             };

@@ -104,6 +104,7 @@ impl Executor for Faulty {
                 reads: vec![switch],
                 writes: vec![x],
                 label: "a fault".into(),
+                origin: Default::default(),
             };
             plan.steps.insert(f.op + 1, step);
         }

@@ -179,6 +179,62 @@ fn ledgers(put: &dyn Fn(String, String), tag: &str, s: Story) {
         let _ = writeln!(policy, "{scheme},softmax,guard,f32,f32");
     }
     put(format!("policy{tag}.csv"), policy);
+    full(put, tag, s);
+}
+
+/// The full ledger of mixed and bf16.
+fn full(put: &dyn Fn(String, String), tag: &str, s: Story) {
+    for scheme in ["mixed", "bf16"] {
+        let columns = |kind: usize| isobit::report::sheets::SHEETS[kind].columns().join(",") + "\n";
+        let mut all: Vec<String> = (0..5).map(columns).collect();
+        let lost = if s.bf16 > 0.01 { 0.7 } else { 0.01 };
+        let under = if s.gradients < -5.0 { 0.12 } else { 0.0 };
+        for step in (200..=STEPS).step_by(200) {
+            for tensor in ["tok.weight", "blocks.0.fc.weight", "*"] {
+                let _ = writeln!(
+                    all[0],
+                    "{step},{tensor},16384,{lost},0.0,{lost},0.0,0.5,1e-4,{lost},{},{},0.8",
+                    0.5 * lost,
+                    step / 2
+                );
+                for log2 in -9..4 {
+                    let _ = writeln!(
+                        all[1],
+                        "{step},{tensor},{log2},{}",
+                        1000 - 50 * (log2 + 2i32).pow(2).min(19)
+                    );
+                }
+                for (way, part) in [
+                    ("bf16", 1.0),
+                    ("bf16-sr", 0.6),
+                    ("bf16-kahan", 0.01),
+                    ("fp16", 0.3),
+                ] {
+                    let _ = writeln!(all[2], "{step},{tensor},{way},{},0.9,1.0", part * lost);
+                }
+            }
+            for pass in ["forward", "backward"] {
+                for (op, more) in [("matmul", 1.0), ("layer_norm_grad", 0.5)] {
+                    let below = if pass == "backward" {
+                        more * under
+                    } else {
+                        0.0
+                    };
+                    let _ = writeln!(
+                        all[3],
+                        "{step},{pass},blocks.0.fc,{op},,bf16,4096,0.0,{below},{below},0.0,0.0,0.0,0.2,inf,60.1,20.2,8,10.5"
+                    );
+                }
+            }
+            let _ = writeln!(
+                all[4],
+                "{step},1,0.03125,matmul,blocks.0.fc,,{under},{under},0.0,262144"
+            );
+        }
+        for (sheet, text) in isobit::report::sheets::SHEETS.iter().zip(all) {
+            put(format!("{}_{scheme}{tag}.csv", sheet.name()), text);
+        }
+    }
 }
 
 /// Writes the files of a folder that no tag has: environment and throughput of products.

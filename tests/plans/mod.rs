@@ -104,6 +104,7 @@ pub fn random_bits(n: usize) -> Plan {
         reads: vec![],
         writes: vec![BufId(0)],
         label: "random".into(),
+        origin: Default::default(),
     });
     plan.check().expect("a sound plan");
     plan

@@ -133,6 +133,7 @@ impl Builder {
             reads: vec![x],
             writes: vec![out],
             label: name.into(),
+            origin: Default::default(),
         });
     }
 

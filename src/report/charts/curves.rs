@@ -125,7 +125,7 @@ pub(super) fn spread(g: &Group) -> Option<Chart> {
     (!rows.is_empty()).then(|| Chart {
         id: format!("seeds{}", g.tag),
         title: "Final validation loss over seeds".into(),
-        caption: "Marker: mean. Thick line: one standard deviation to both sides. Ticks: the \
+        caption: "Marker, in each scheme's own shape: mean. Thick line: one standard deviation to both sides. Ticks: the \
             best and the worst seed."
             .into(),
         says: rows

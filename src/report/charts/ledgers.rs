@@ -3,7 +3,7 @@
 use super::{cells, ends, line_cells, look, sample, sampled};
 use crate::report::plot::chart::*;
 use crate::report::plot::evenly;
-use crate::report::plot::scale::{Form, grouped};
+use crate::report::plot::scale::{Form, grouped, power_of_ten};
 use crate::report::read::{Group, ScalerRow, TensorShares};
 use crate::report::verdict::{FP16_LEAST, FP16_MOST, FP16_NORMAL};
 
@@ -152,11 +152,16 @@ pub(super) fn histogram(g: &Group) -> Option<Chart> {
             fp16 × 2¹⁶ is the range under a loss scale of 65536."
             .into(),
         says: format!(
-            "{} gradients from 10^{low} to 10^{high}, most of them from 10^{} to 10^{}. fp16 is \
-                normal from 10^-4.2 to 10^4.8, subnormal from 10^-7.2.",
+            "{} gradients from {} to {}, most of them from {} to {}. fp16 is normal from {} to \
+                {}, subnormal from {}.",
             grouped(total as i64),
-            mode.0,
-            mode.0 + width
+            power_of_ten(low),
+            power_of_ten(high),
+            power_of_ten(mode.0),
+            power_of_ten(mode.0 + width),
+            power_of_ten(FP16_NORMAL),
+            power_of_ten(FP16_MOST),
+            power_of_ten(FP16_LEAST)
         ),
         cells: cells(
             &["log10 from", "log10 to", "gradients", "share"],

@@ -2,6 +2,7 @@
 
 mod costs;
 mod curves;
+mod full;
 mod ledgers;
 
 use super::plot::chart::{Cells, Chart, Series};
@@ -116,6 +117,22 @@ pub fn chapters(g: &Group) -> Vec<Chapter> {
             }),
         ],
     );
+    let mut looked = vec![
+        full::cosines(g),
+        full::ways(g),
+        full::still(g),
+        full::ulps(g),
+        full::losses(g),
+        full::scales(g),
+    ];
+    looked.retain(Option::is_some);
+    let looked = match looked.is_empty() {
+        true => vec![Err(format!(
+            "No full ledger: there is no updates_SCHEME{t}.csv, which `isobit train --ledger full` writes."
+        ))],
+        false => looked.into_iter().flatten().map(Ok).collect(),
+    };
+    add("full", "The full ledger", looked);
     add(
         "costs",
         "Memory and time",

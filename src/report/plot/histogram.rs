@@ -1,7 +1,7 @@
 //! Gradient magnitudes, under the ranges of types.
 
 use super::chart::{Histogram, Range};
-use super::scale::{Form, Scale, grouped, raised};
+use super::scale::{Form, Scale, grouped, power_of_ten, raised};
 use super::scene::{Anchor, Scene};
 use super::style::Ink;
 use super::{GAP, Legend, SMALL, Sample, font};
@@ -61,9 +61,9 @@ pub fn draw(h: &Histogram, width: f64) -> Scene {
         let (a, b) = (x.at(h.edges[i]), x.at(h.edges[i] + h.width));
         let at = y.at(h.counts[i] as f64);
         let says = format!(
-            "10^{} to 10^{}: {} gradients",
-            h.edges[i],
-            h.edges[i] + h.width,
+            "{} to {}: {} gradients",
+            power_of_ten(h.edges[i]),
+            power_of_ten(h.edges[i] + h.width),
             grouped(h.counts[i] as i64)
         );
         let extent = ((b - a - 1.0).max(0.8), bottom - at);
@@ -126,8 +126,11 @@ fn strip(s: &mut Scene, r: &Range, top: f64, left: f64, x: &Scale) {
         &r.name,
     );
     let says = format!(
-        "{}: normal from 10^{:.1} to 10^{:.1}, subnormal from 10^{:.1}",
-        r.name, r.normal, r.most, r.least
+        "{}: normal from {} to {}, subnormal from {}",
+        r.name,
+        power_of_ten(r.normal),
+        power_of_ten(r.most),
+        power_of_ten(r.least)
     );
     let outside = (!x.holds(r.normal), !x.holds(r.most));
     if b > a {

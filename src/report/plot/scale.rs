@@ -172,6 +172,18 @@ pub fn raised(n: i64) -> String {
     n.to_string().chars().map(digit).collect()
 }
 
+/// 10^x for people: `3.2·10⁻⁷`.
+pub fn power_of_ten(x: f64) -> String {
+    let whole = libm::floor(x + 1e-9);
+    let front = libm::exp10(x - whole);
+    match format!("{front:.1}").as_str() {
+        "1.0" => format!("10{}", raised(whole as i64)),
+        // Rounding may reach the next power.
+        "10.0" => format!("10{}", raised(whole as i64 + 1)),
+        text => format!("{text}·10{}", raised(whole as i64)),
+    }
+}
+
 fn powers(low: f64, high: f64, most: usize, base: f64, shown: &str) -> Vec<(f64, String)> {
     let (first, last) = (
         libm::ceil(low - 1e-9) as i64,

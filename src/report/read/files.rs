@@ -15,8 +15,15 @@ const LARGEST_LOSS: f64 = 1e30;
 
 pub(super) fn read_into(g: &mut Group, place: &Place, path: &Path) -> Result<(), Error> {
     match place.kind {
-        Kind::Curve => g.scheme_mut(place.scheme).curve = curve(path)?,
-        Kind::CurveFp32 => g.scheme_mut(place.scheme).fp32 = curve(path)?,
+        Kind::Curve | Kind::CurveFp32 => {
+            let (points, astray) = curve(path)?;
+            let s = g.scheme_mut(place.scheme);
+            s.astray = s.astray.into_iter().chain(astray).min();
+            match place.kind {
+                Kind::Curve => s.curve = points,
+                _ => s.fp32 = points,
+            }
+        }
         Kind::Steps => steps(g.scheme_mut(place.scheme), path)?,
         Kind::Summary => summary(g, path)?,
         Kind::Swallow => g.swallow = swallow(path)?,
@@ -26,6 +33,7 @@ pub(super) fn read_into(g: &mut Group, place: &Place, path: &Path) -> Result<(),
         Kind::Seeds => g.seeds = seeds(path)?,
         Kind::Memory => g.memory = memory(path)?,
         Kind::Policy => g.policy = policy(path)?,
+        Kind::Full(sheet) => g.scheme_mut(place.scheme).full.take(sheet, path)?,
     }
     Ok(())
 }
@@ -61,14 +69,15 @@ fn rows<T>(
     }
 }
 
-fn curve(path: &Path) -> Result<Vec<Point>, Error> {
-    by_step(path, &["step", "val_loss", "train_ema"], |t, r, step| {
-        Ok(Point {
-            step,
-            val: t.number(r, "val_loss", 0.0, LARGEST_LOSS)?,
-            ema: t.number(r, "train_ema", 0.0, LARGEST_LOSS)?,
-        })
-    })
+/// The evaluations whose losses are numbers, and the first step where one is none.
+fn curve(path: &Path) -> Result<(Vec<Point>, Option<u64>), Error> {
+    let rows = by_step(path, &["step", "val_loss", "train_ema"], |t, r, step| {
+        let loss = |c: &str| t.astray(r, c, 0.0, LARGEST_LOSS);
+        let point = loss("val_loss")?.zip(loss("train_ema")?);
+        Ok((step, point.map(|(val, ema)| Point { step, val, ema })))
+    })?;
+    let astray = rows.iter().find(|r| r.1.is_none()).map(|r| r.0);
+    Ok((rows.into_iter().filter_map(|r| r.1).collect(), astray))
 }
 
 fn steps(s: &mut Scheme, path: &Path) -> Result<(), Error> {
@@ -91,7 +100,10 @@ fn summary(g: &mut Group, path: &Path) -> Result<(), Error> {
         let row = Summary {
             step_ms: t.maybe(r, "step_ms", 0.0, 1e9)?,
             peak_gib: t.number(r, "peak_mem_gib", 0.0, 1e6)?,
-            loss: t.maybe(r, "final_val_loss", 0.0, LARGEST_LOSS)?,
+            loss: match t.text(r, "final_val_loss").trim() {
+                "" => None,
+                _ => t.astray(r, "final_val_loss", 0.0, LARGEST_LOSS)?,
+            },
             numerics: t.text(r, "numerics").to_string(),
         };
         Ok((known(t.text(r, "scheme")), row))
@@ -177,6 +189,10 @@ fn scaler(path: &Path) -> Result<Vec<ScalerRow>, Error> {
 fn seeds(path: &Path) -> Result<Vec<SeedsRow>, Error> {
     let all = rows(path, &SEEDS, |t, r| {
         let n = |c: &str| t.number(r, c, 0.0, LARGEST_LOSS);
+        // Of runs that went astray there is no mean.
+        if t.astray(r, "val_loss_mean", 0.0, LARGEST_LOSS)?.is_none() {
+            return Ok(None);
+        }
         let std = t.maybe(r, "val_loss_std", 0.0, LARGEST_LOSS)?;
         Ok(known(t.text(r, "scheme")).map(|scheme| {
             Ok(SeedsRow {

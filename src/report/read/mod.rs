@@ -1,10 +1,12 @@
 //! What a run's folder holds, read back from its files alone. Files are other people's: see [`table`].
 
 mod files;
+pub mod full;
 pub mod table;
 
 use crate::error::{Error, usage};
 use crate::report::files::plain_tag;
+use crate::report::sheets::{SHEETS, Sheet};
 use files::{gemm, read_into};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -60,6 +62,10 @@ pub struct Scheme {
     pub summary: Option<Summary>,
     /// Step, learning rate.
     pub rates: Vec<(u64, f64)>,
+    /// The first evaluation whose loss is no number, or is infinite.
+    pub astray: Option<u64>,
+    /// The full ledger, where it was kept.
+    pub full: full::Full,
 }
 
 /// A tensor's swallowed updates.
@@ -153,7 +159,12 @@ pub struct Group {
     pub policy: Vec<PolicyRow>,
     /// Tags of the same run from other seeds, which are not shown by themselves.
     pub folded: Vec<String>,
+    /// The ends of this run and of those from other seeds, in fp32 where that was evaluated.
+    pub seed_losses: Vec<Losses>,
 }
+
+/// The last validation loss of each scheme of one run.
+pub type Losses = BTreeMap<&'static str, f64>;
 
 /// A run's folder.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -167,6 +178,15 @@ pub struct Folder {
 }
 
 impl Group {
+    fn losses(&self) -> Losses {
+        let end = |s: &Scheme| {
+            // fp32's own curve is that of its weights in fp32.
+            let curve = if s.fp32.is_empty() { &s.curve } else { &s.fp32 };
+            Some((s.name, curve.last()?.val))
+        };
+        self.schemes.iter().filter_map(end).collect()
+    }
+
     /// A scheme's data.
     pub fn scheme(&self, name: &str) -> Option<&Scheme> {
         self.schemes.iter().find(|s| s.name == name)
@@ -239,8 +259,17 @@ fn fold_seeds(groups: &mut BTreeMap<String, Group>) {
     let tags: Vec<String> = groups.keys().cloned().collect();
     for tag in tags {
         if let Some(of) = base(&tag).and_then(|b| groups.get_mut(&b)) {
+            if of.seed_losses.is_empty() {
+                let own = of.losses();
+                of.seed_losses.push(own);
+            }
             of.folded.push(tag.clone());
-            groups.remove(&tag);
+            if let Some(other) = groups.remove(&tag) {
+                let losses = other.losses();
+                let base = base(&tag).and_then(|b| groups.get_mut(&b));
+                base.into_iter()
+                    .for_each(|b| b.seed_losses.push(losses.clone()));
+            }
         }
     }
 }
@@ -286,6 +315,7 @@ enum Kind {
     Seeds,
     Memory,
     Policy,
+    Full(Sheet),
 }
 
 /// What a file of a run is.
@@ -305,7 +335,9 @@ fn place(name: &str) -> Option<Place> {
         ("curve_", Kind::Curve),
         ("steps_", Kind::Steps),
         ("scaler_", Kind::Scaler),
-    ];
+    ]
+    .map(|(p, k)| (p.to_string(), k));
+    let full = SHEETS.map(|s| (format!("{}_", s.name()), Kind::Full(s)));
     let of_run = [
         ("tensor_swallow", Kind::TensorSwallow),
         ("swallow", Kind::Swallow),
@@ -315,9 +347,8 @@ fn place(name: &str) -> Option<Place> {
         ("memory", Kind::Memory),
         ("policy", Kind::Policy),
     ];
-    let scheme = of_scheme
-        .iter()
-        .find_map(|(p, k)| Some((*k, stem.strip_prefix(p)?)));
+    let mut scheme = of_scheme.iter().chain(&full);
+    let scheme = scheme.find_map(|(p, k)| Some((*k, stem.strip_prefix(p.as_str())?)));
     if let Some((kind, rest)) = scheme {
         let known = SCHEMES.iter().filter(|s| rest.starts_with(**s));
         let scheme = known.max_by_key(|s| s.len())?;
@@ -373,6 +404,10 @@ mod tests {
         );
         assert_eq!(at("swallow_lowlr.csv"), is(Kind::Swallow, "", "_lowlr"));
         assert_eq!(at("tensor_swallow.csv"), is(Kind::TensorSwallow, "", ""));
+        let cosines = Kind::Full(Sheet::Updates);
+        assert_eq!(at("updates_mixed_a.csv"), is(cosines, "mixed", "_a"));
+        let sizes = Kind::Full(Sheet::UpdateUlps);
+        assert_eq!(at("update_ulps_bf16.csv"), is(sizes, "bf16", ""));
         assert_eq!(at("scaler_fp16_a.csv"), is(Kind::Scaler, "fp16", "_a"));
         for other in [
             "curve_fp8.csv",

@@ -147,6 +147,24 @@ impl Table {
         }
     }
 
+    /// A number within bounds, or none where the field says that there is none: a run that has gone astray
+    /// writes `NaN` and `inf`.
+    ///
+    /// # Errors
+    /// As [`Table::number`].
+    pub fn astray(
+        &self,
+        row: usize,
+        column: &str,
+        low: f64,
+        high: f64,
+    ) -> Result<Option<f64>, Error> {
+        match self.text(row, column).trim() {
+            "NaN" | "inf" | "-inf" => Ok(None),
+            _ => self.number(row, column, low, high).map(Some),
+        }
+    }
+
     /// A count.
     ///
     /// # Errors
@@ -256,6 +274,9 @@ mod tests {
         assert!(refusal("step,y\n1,2\n", nothing).contains("has no column `x`"));
         assert!(refusal("step,x\n1,2\n3,0.1", nothing).contains("torn"));
         assert!(refusal("step,x\n1,2\n3\n", nothing).contains("line 3: has 1 fields"));
+        let astray = parse("step,x\n1,NaN\n2,3\n").expect("a table");
+        let at = |r| astray.astray(r, "x", 0.0, 9.0).expect("a field");
+        assert_eq!((at(0), at(1)), (None, Some(3.0)));
         let number = |t: &Table| t.number(0, "x", 0.0, 1e9).map(|_| ());
         for bad in ["nan", "inf", "-1", "1e400", "", "<script>", "1e10"] {
             let e = refusal(&format!("step,x\n1,{bad}\n"), number);

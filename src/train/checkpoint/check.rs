@@ -2,7 +2,7 @@
 
 use super::file::fault;
 use super::meta::{FORMAT, Meta};
-use super::{COLUMNS, Columns, State, layout, plain_tag, roles, stored, to_words};
+use super::{COLUMNS, Columns, State, full, layout, plain_tag, roles, stored, to_words};
 use crate::config::Scheme;
 use crate::data::text::MAX_VOCAB;
 use crate::error::Error;
@@ -135,6 +135,10 @@ pub(super) fn check_meta(m: &Meta, scheme: Scheme, vocab: &[char]) -> Result<(),
         "its ledger counts tensors that it has not",
     )?;
     ensure(
+        l.full.as_ref().is_none_or(|f| f.start <= m.step),
+        "its full ledger starts past its end",
+    )?;
+    ensure(
         l.histogram.len() <= 1 << 16,
         "its histogram is longer than any",
     )
@@ -155,13 +159,14 @@ pub(super) fn check_extent(
     };
     let element = if policy.storage.packed() { 2 } else { 4 };
     let rows = (m.step + 1 - m.ledger.first) as u128;
-    let need = model.parameters() * states * element + rows * 16;
+    let own = model.parameters() * states * element + rows * 16;
+    let need = own + full::extent(m, model.parameters());
     if have != need {
         return Err(format!(
             "is damaged: its model and ledger take {need} bytes, it has {have}"
         ));
     }
-    if m.tensors != roles(model, &policy) {
+    if m.tensors != roles(model, &policy, m.ledger.full.is_some()) {
         return Err("is damaged: its list of tensors is not that of its model".into());
     }
     match tensors
@@ -178,7 +183,7 @@ pub(super) fn check_extent(
 }
 
 /// The bytes of a tensor of a type and extents.
-fn data<'a>(
+pub(super) fn data<'a>(
     tensors: &'a SafeTensors,
     name: &str,
     dtype: Dtype,

@@ -153,6 +153,7 @@ pub fn convert(c: &Checkpoint, to: Scheme) -> Result<(Checkpoint, [Lost; 2]), Er
     }
     out.scheme = to;
     out.columns = Columns::default();
+    out.full = None;
     let m = &mut out.meta;
     m.lineage.push(Ancestor {
         scheme: c.meta.scheme.clone(),
@@ -161,7 +162,7 @@ pub fn convert(c: &Checkpoint, to: Scheme) -> Result<(Checkpoint, [Lost; 2]), Er
         rounded: lost[0].rounded + lost[1].rounded,
     });
     m.scheme = to.name().into();
-    m.tensors = roles(&c.model(), &policy);
+    m.tensors = roles(&c.model(), &policy, false);
     m.storage = to.policy().storage.name().into();
     m.digest = format!("{:016x}", digest(&out.states));
     m.settings.schemes = vec![to];

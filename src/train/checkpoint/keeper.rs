@@ -3,7 +3,7 @@
 use super::file::hex;
 use super::locate::{BEST, file_name, steps_in};
 use super::meta::{Best, DataId, Extents, LedgerMeta, ScalerEntry};
-use super::{Checkpoint, Columns, FORMAT, Meta, digest, roles, to_file};
+use super::{Checkpoint, Columns, FORMAT, Meta, digest, full, roles, to_file};
 use crate::config::{Scheme, Settings};
 use crate::data::named::is_named;
 use crate::error::Error;
@@ -132,7 +132,10 @@ impl Keeper {
         meta.digest = format!("{:016x}", digest(&states));
         meta.ledger = sparse(ledger, p);
         meta.ledger.peak_bytes = p.peak_bytes.max(session.peak_bytes());
-        let bytes = to_file(&meta, &states, &dense(ledger))?;
+        let frozen = p.frozen.as_ref();
+        meta.ledger.full = frozen.map(|f| full::meta(f, &ledger.sheets));
+        let more = frozen.map(|f| full::entries(f, &ledger.sheets));
+        let bytes = to_file(&meta, &states, &dense(ledger), more.unwrap_or_default())?;
         std::fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
         write_durable(&self.folder.join(name), &bytes)
     }
@@ -195,7 +198,7 @@ pub fn template(
         data,
         vocabulary: vocab.iter().collect(),
         ledger: LedgerMeta::default(),
-        tensors: roles(model, &scheme.policy()),
+        tensors: roles(model, &scheme.policy(), s.ledger.full_interval > 0),
         digest: String::new(),
         sha256: String::new(),
     }
@@ -250,6 +253,8 @@ fn sparse(ledger: &SchemeLedger, p: &Progress) -> LedgerMeta {
         timed_ms: p.timed_ms,
         timed_steps: p.timed,
         peak_bytes: 0,
+        full: None,
+        cost: p.cost,
         tensor_swallow: (ledger.tensor_swallow.iter())
             .map(|r| (r.0 as u64, r.1.clone()))
             .collect(),
@@ -301,6 +306,9 @@ pub fn restore_ledger(c: &Checkpoint, ledger: &mut SchemeLedger) {
     ledger.tensor_swallow = (l.tensor_swallow.iter())
         .map(|r| (r.0 as usize, r.1.clone()))
         .collect();
+    if let Some(full) = &c.full {
+        ledger.sheets = full.sheets.clone();
+    }
     let columns = &c.columns;
     let dense = columns.lr.iter().zip(&columns.loss).zip(&columns.grad_norm);
     let row = |(i, ((&lr, &loss), &grad_norm))| StepRow {

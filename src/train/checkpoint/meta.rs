@@ -4,6 +4,7 @@
 //! [`Meta::scaler`], [`Meta::random`] and the roles of [`Role`].
 
 use crate::config::Settings;
+use crate::report::cost::Cost;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
@@ -186,6 +187,22 @@ pub struct LedgerMeta {
     /// (step, swallowed updates of each weight in the model's order).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensor_swallow: Vec<(u64, Vec<u64>)>,
+    /// Of a run that keeps the full ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<FullMeta>,
+    /// Where the time went.
+    #[serde(default)]
+    pub cost: Cost,
+}
+
+/// What the tensors of the full ledger are.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FullMeta {
+    /// Step before which no look was taken.
+    pub start: u64,
+    /// Bytes of each table's text, by its name.
+    pub bytes: BTreeMap<String, u64>,
 }
 
 /// A number, which JSON cannot hold where it is none: it is null there.

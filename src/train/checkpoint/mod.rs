@@ -7,7 +7,9 @@
 //!
 //! * Weights stand under PyTorch's names in the scheme's own type (F32 or BF16), unpadded; the moments
 //!   of `x` are `x.m` and `x.v`, its compensation, of a scheme that has one, is `x.c`; the ledger's dense columns are `ledger.lr` (F64), `ledger.loss` and
-//!   `ledger.grad_norm` (F32). A reader of weights alone passes over the others.
+//!   `ledger.grad_norm` (F32). A run with the full ledger adds its tables as text (`ledger.updates`, …, U8),
+//!   each weight's value at the last look, `ledger.seen` (F32), and the look that first saw it,
+//!   `ledger.since` (U32), both in the model's order. A reader of weights alone passes over the others.
 //! * [`Meta`] is JSON under the key `isobit` of the file's metadata. It holds all else that the run
 //!   depends on, the rest of the ledger included, so that the run's files go on as if unbroken wherever
 //!   the one file is taken.
@@ -20,6 +22,7 @@
 mod check;
 pub mod convert;
 pub(crate) mod file;
+pub mod full;
 pub mod inspect;
 pub mod keeper;
 pub mod locate;
@@ -38,6 +41,7 @@ pub(crate) use crate::report::files::plain_tag;
 use crate::train::weights::Tensors;
 use file::fault;
 pub use file::{MAX_HEADER, parse, read};
+pub use full::Full;
 pub use locate::{Which, locate};
 pub use meta::{FORMAT, KEY, Meta, Role};
 use safetensors::Dtype;
@@ -102,6 +106,8 @@ pub struct Checkpoint {
     pub states: Vec<State>,
     /// The ledger's dense columns.
     pub columns: Columns,
+    /// The full ledger, of a run that keeps it.
+    pub full: Option<Full>,
     scheme: Scheme,
     vocab: Vec<char>,
 }
@@ -142,6 +148,8 @@ impl Checkpoint {
         }
         let states = check::states(&model, scheme, &tensors).map_err(|why| fault(path, why))?;
         let columns = check::columns(&meta, &tensors).map_err(|why| fault(path, why))?;
+        let full = full::read(&meta, model.parameters(), &tensors);
+        let full = full.map_err(|why| fault(path, why))?;
         let digest = format!("{:016x}", digest(&states));
         if digest != meta.digest {
             let why = format!(
@@ -155,6 +163,7 @@ impl Checkpoint {
             meta,
             states,
             columns,
+            full,
             scheme,
             vocab,
         })
@@ -219,15 +228,21 @@ pub(crate) fn layout(model: &CharGpt, policy: &Policy) -> Vec<State> {
     out
 }
 
-/// The roles of all tensors, for the metadata.
-pub(crate) fn roles(model: &CharGpt, policy: &Policy) -> BTreeMap<String, meta::Tensor> {
+/// The roles of all tensors, for the metadata; those of the full ledger among them where there is one.
+pub(crate) fn roles(
+    model: &CharGpt,
+    policy: &Policy,
+    full: bool,
+) -> BTreeMap<String, meta::Tensor> {
     let states = layout(model, policy).into_iter().map(|s| {
         let (role, of) = (s.role, Some(s.of));
         (s.name, meta::Tensor { role, of })
     });
-    let ledger = COLUMNS.map(|(name, _)| {
+    let more = full.then(full::names).into_iter().flatten();
+    let ledger = COLUMNS.map(|(name, _)| name.to_string()).into_iter();
+    let ledger = ledger.chain(more).map(|name| {
         let role = Role::Ledger;
-        (name.to_string(), meta::Tensor { role, of: None })
+        (name, meta::Tensor { role, of: None })
     });
     states.chain(ledger).collect()
 }
@@ -275,20 +290,24 @@ pub fn digest(states: &[State]) -> u64 {
     combine([a, b])
 }
 
-/// The bytes of a checkpoint.
+/// The bytes of a checkpoint; `more` holds tensors of the full ledger.
 ///
 /// # Errors
 /// A violated invariant of the program itself.
-pub(crate) fn to_file(meta: &Meta, states: &[State], columns: &Columns) -> Result<Vec<u8>, Error> {
-    let mut entries: Vec<file::Entry> = states
-        .iter()
-        .map(|s| file::Entry {
-            name: s.name.clone(),
-            dtype: stored(s.dtype),
-            dims: s.dims.clone(),
-            data: to_bytes(s.dtype, s.row(), &s.words),
-        })
-        .collect();
+pub(crate) fn to_file(
+    meta: &Meta,
+    states: &[State],
+    columns: &Columns,
+    more: Vec<file::Entry>,
+) -> Result<Vec<u8>, Error> {
+    let mut entries = more;
+    let own = states.iter().map(|s| file::Entry {
+        name: s.name.clone(),
+        dtype: stored(s.dtype),
+        dims: s.dims.clone(),
+        data: to_bytes(s.dtype, s.row(), &s.words),
+    });
+    entries.extend(own);
     let n = columns.lr.len();
     let f32s = |x: &[f32]| x.iter().flat_map(|v| v.to_le_bytes()).collect();
     let all = [

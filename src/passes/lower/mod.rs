@@ -4,14 +4,16 @@
 //! its expression and a broadcast by (i / div) % len; a reshape is an alias. They are materialised only
 //! for users that cannot read them so. Updates of states come last, in place, after every read.
 
+mod updates;
+
 use crate::dtype::DType;
-use crate::graph::{Graph, Node, NodeId, Program, Type};
-use crate::kernels::cache::PUT_ROWS;
+use crate::graph::{Graph, Node, NodeId, Phase, Program, Type};
 use crate::kernels::pointwise::{Expr, POINTWISE, params};
 use crate::kernels::{KernelDef, Params, copy};
-use crate::ops::{self, AdamPart, Op, optim};
-use crate::plan::{Buf, BufId, Class, Plan, Step};
+use crate::ops::{self, Numeric, Op};
+use crate::plan::{Buf, BufId, Class, Origin, Plan, Step};
 use std::collections::{HashMap, HashSet};
+use updates::in_place;
 
 /// How a pointwise kernel reads an operand.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -41,6 +43,8 @@ pub struct Lower<'g> {
     g: &'g Graph,
     plan: Plan,
     bufs: HashMap<NodeId, BufId>,
+    /// What the steps to come belong to.
+    origin: Origin,
 }
 
 /// Lowers a program. Slots are not assigned yet: each buffer has its own.
@@ -53,6 +57,7 @@ pub fn lower(name: &str, p: &Program) -> Plan {
         g: &p.graph,
         plan,
         bufs: HashMap::new(),
+        origin: Origin::default(),
     };
     let live = p.graph.live(&p.roots());
     lw.leaves(&live);
@@ -64,9 +69,13 @@ pub fn lower(name: &str, p: &Program) -> Plan {
         .collect();
     for &id in &live {
         if !done_in_place.contains(&id) && !lw.bufs.contains_key(&id) {
-            (ops::def(&p.graph.node(id).op).lower)(&mut lw, id);
+            lw.lower(id);
         }
     }
+    lw.origin = Origin {
+        phase: Phase::Update,
+        ..Origin::default()
+    };
     lw.outputs(p);
     lw.updates(p);
     for (i, b) in lw.plan.bufs.iter_mut().enumerate() {
@@ -76,17 +85,22 @@ pub fn lower(name: &str, p: &Program) -> Plan {
     lw.plan
 }
 
-/// Whether the new value of a state is written over the old one by its own kernel, with no copy.
-fn in_place(g: &Graph, state: u32, id: NodeId) -> bool {
-    let node = g.node(id);
-    match node.op {
-        Op::AdamW(_) | Op::AdamWLow(..) | Op::Digest => true,
-        Op::PutRows => g.node(node.src[0]).op == Op::State(state),
-        _ => false,
-    }
-}
-
 impl<'g> Lower<'g> {
+    /// Lowers a node by its operation's rule.
+    fn lower(&mut self, id: NodeId) {
+        let node = self.g.node(id);
+        let def = ops::def(&node.op);
+        let own = Origin {
+            op: def.name.to_string(),
+            phase: self.g.phase_of(id),
+            low: ops::numeric(&node.op) == Numeric::Low,
+            shape: Some(node.ty.shape),
+        };
+        let before = std::mem::replace(&mut self.origin, own);
+        (def.lower)(self, id);
+        self.origin = before;
+    }
+
     fn leaves(&mut self, live: &[NodeId]) {
         let (states, inputs) = (self.g.states(), self.g.inputs());
         for &id in live {
@@ -98,99 +112,6 @@ impl<'g> Lower<'g> {
             let buf = self.new_buf(leaf.ty, class, leaf.name.clone());
             self.bufs.insert(id, buf);
         }
-    }
-
-    fn outputs(&mut self, p: &Program) {
-        for (name, id) in &p.outputs {
-            let from = self.buf(*id);
-            let b = &mut self.plan.bufs[from.0 as usize];
-            if b.class == Class::Temp {
-                (b.class, b.name) = (Class::Output, name.clone());
-            } else {
-                let to = self.new_buf(self.g.ty(*id), Class::Output, name.clone());
-                self.copy_to_buf(from, to, name);
-            }
-        }
-    }
-
-    fn updates(&mut self, p: &Program) {
-        let states = self.g.states();
-        // Values that are themselves states are saved first, so that updates may swap states.
-        let mut writes = Vec::new();
-        let mut digests = Vec::new();
-        for &(s, id) in &p.updates {
-            let node = self.g.node(id);
-            match node.op {
-                Op::Digest => digests.push(node),
-                Op::AdamW(AdamPart::W) | Op::AdamWLow(_, AdamPart::W) => {
-                    self.adamw_in_place(p, &node)
-                }
-                Op::AdamW(_) | Op::AdamWLow(..) => {}
-                Op::PutRows if in_place(self.g, s, id) => self.put_rows_in_place(&node),
-                _ => {
-                    let mut from = self.buf(id);
-                    if self.plan.buf(from).class == Class::State {
-                        let saved = self.scratch(node.ty, "update");
-                        self.copy_to_buf(from, saved, "update");
-                        from = saved;
-                    }
-                    writes.push((from, s));
-                }
-            }
-        }
-        for (from, s) in writes {
-            let leaf = &states[s as usize];
-            let to = self.state_buf(&leaf.name, leaf.ty);
-            self.copy_to_buf(from, to, &leaf.name);
-        }
-        // Of the states as they are now.
-        digests.iter().for_each(|node| self.digest_in_place(node));
-    }
-
-    fn digest_in_place(&mut self, node: &Node) {
-        let here = |&id: &NodeId| match self.g.node(id) {
-            // The optimizer has left its result in the state's own buffer.
-            Node {
-                op: Op::AdamW(part) | Op::AdamWLow(_, part),
-                src,
-                ..
-            } => src[part as usize],
-            _ => id,
-        };
-        let tensors: Vec<NodeId> = node.src[1..].iter().map(here).collect();
-        let bufs: Vec<BufId> = tensors.iter().map(|&id| self.buf(id)).collect();
-        let out = self.buf(node.src[0]);
-        ops::digest::steps(self, &tensors, &bufs, out);
-    }
-
-    fn put_rows_in_place(&mut self, node: &Node) {
-        let [cache, x, at] = node.src[..] else {
-            panic!("rows go into a cache at positions")
-        };
-        let p = ops::cache::put_params(self.ty(x), self.ty(cache));
-        let reads = [self.buf(x), self.buf(at)];
-        let to = self.buf(cache);
-        let label = self.plan.buf(to).name.clone();
-        self.step(&PUT_ROWS, p, &reads, &[to], &label);
-    }
-
-    fn adamw_in_place(&mut self, p: &Program, node: &Node) {
-        let u = optim::update(&node.op, node.ty.shape.elems()).expect("an update");
-        for (part, &state) in u.parts.iter().zip(&node.src) {
-            let expected = self.g.add(part.clone(), &node.src);
-            let Op::State(i) = self.g.node(state).op else {
-                panic!("AdamW updates states only")
-            };
-            assert!(
-                p.updates.contains(&(i, expected)),
-                "AdamW's results update their own states"
-            );
-        }
-        let (states, others) = node.src.split_at(u.parts.len());
-        let reads: Vec<BufId> = others.iter().map(|&s| self.buf(s)).collect();
-        let writes: Vec<BufId> = states.iter().map(|&s| self.buf(s)).collect();
-        let label = self.plan.buf(writes[0]).name.clone();
-        self.step(u.kernel, u.params, &reads, &writes, &label);
     }
 
     /// A node.
@@ -376,7 +297,7 @@ impl<'g> Lower<'g> {
     pub fn lowered(&mut self, op: Op, src: &[NodeId]) -> BufId {
         let id = self.g.add(op.clone(), src);
         if !self.bufs.contains_key(&id) {
-            (ops::def(&op).lower)(self, id);
+            self.lower(id);
         }
         self.bufs[&id]
     }
@@ -396,6 +317,7 @@ impl<'g> Lower<'g> {
             reads: reads.to_vec(),
             writes: writes.to_vec(),
             label: label.to_string(),
+            origin: self.origin.clone(),
         };
         self.plan.steps.push(step);
     }

@@ -1,6 +1,12 @@
 //! The report in words: every sentence follows from figures that were read, and turns with them.
 
-use super::read::{Group, Point, Scheme};
+mod full;
+mod pair;
+
+pub use pair::{Pair, common, pair};
+
+use super::plot::scale::{power_of_ten, raised};
+use super::read::Group;
 
 /// Losses nearer than this, in nats a character, count as the same: some seeds differ by as much.
 pub const SAME: f64 = 0.01;
@@ -48,116 +54,42 @@ fn statement(question: &str, answer: String, figures: String, tone: Tone) -> Sta
     }
 }
 
-/// A scheme against fp32.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Pair {
-    /// fp32's loss, or its mean over seeds.
-    pub base: f64,
-    /// The scheme's.
-    pub own: f64,
-    /// How far apart two of the same kind may be.
-    pub noise: f64,
-    /// What was compared, in words.
-    pub basis: String,
-}
-
-impl Pair {
-    /// The scheme's loss above fp32's.
-    pub fn gap(&self) -> f64 {
-        self.own - self.base
-    }
-
-    /// Whether the two count as the same.
-    pub fn same(&self) -> bool {
-        self.gap().abs() <= self.noise
-    }
-
-    fn figures(&self, name: &str) -> String {
-        format!(
-            "{name} {:.4}, fp32 {:.4}: a difference of {} nats a character ({}). ",
-            self.own,
-            self.base,
-            signed(self.gap()),
-            self.basis
-        )
-    }
-}
-
-fn signed(v: f64) -> String {
-    match v < 0.0 {
-        true => format!("−{:.4}", -v),
-        false => format!("+{v:.4}"),
-    }
-}
-
-/// The evaluations of both at the steps that both have: step, fp32's, the scheme's. In fp32 where both
-/// were evaluated so.
-pub fn common(base: &Scheme, own: &Scheme) -> (Vec<(u64, f64, f64)>, bool) {
-    let join = |a: &[Point], b: &[Point]| -> Vec<(u64, f64, f64)> {
-        let mut out = vec![];
-        let mut rest = a.iter().peekable();
-        for p in b {
-            while rest.next_if(|q| q.step < p.step).is_some() {}
-            if let Some(q) = rest.peek().filter(|q| q.step == p.step) {
-                out.push((p.step, q.val, p.val));
-            }
-        }
-        out
-    };
-    let fp32 = join(&base.fp32, &own.fp32);
-    match fp32.is_empty() {
-        false => (fp32, true),
-        true => (join(&base.curve, &own.curve), false),
-    }
-}
-
-/// A scheme of a group against fp32: over seeds where there are several, else at the last step that both
-/// have.
-pub fn pair(g: &Group, name: &str) -> Option<Pair> {
-    let seeds = |n: &str| g.seeds.iter().find(|r| r.scheme == n && r.seeds > 1);
-    if let (Some(a), Some(b)) = (seeds("fp32"), seeds(name)) {
-        let error = |r: &super::read::SeedsRow| r.std * r.std / r.seeds as f64;
-        let noise = 2.0 * (error(a) + error(b)).sqrt();
-        return Some(Pair {
-            base: a.mean,
-            own: b.mean,
-            noise: noise.max(SAME),
-            basis: format!(
-                "means of {} and {} seeds, standard deviations {:.4} and {:.4}",
-                b.seeds, a.seeds, b.std, a.std
-            ),
-        });
-    }
-    let (base, own) = (g.scheme("fp32")?, g.scheme(name)?);
-    let (rows, fp32) = common(base, own);
-    let &(step, a, b) = rows.last()?;
-    let how = if fp32 {
-        "both weights evaluated in fp32"
-    } else {
-        "each evaluated in its own precision"
-    };
-    let ends = [base, own].map(|s| s.curve.last().map_or(0, |p| p.step));
-    let short = match ends.iter().all(|e| *e <= step) {
-        true => "",
-        false => ", the last step that both runs have",
-    };
-    Some(Pair {
-        base: a,
-        own: b,
-        noise: SAME,
-        basis: format!("{how} at step {step}{short}; one run of each"),
-    })
-}
-
 /// The statements of a group.
 pub fn verdict(g: &Group) -> Vec<Statement> {
-    let mut out = vec![mixed(g)];
+    let mut out: Vec<Statement> = g.schemes.iter().filter_map(astray).collect();
+    out.push(mixed(g));
     out.extend(bf16(g));
     out.extend(["bf16-sr", "bf16-kahan"].iter().filter_map(|n| cure(g, n)));
     out.extend(fp16_run(g));
-    out.push(fp16_range(g));
+    let backward = full::backward(g);
+    out.extend(full::stored(g));
+    // One of the two says enough where the other was not measured.
+    if backward.is_none() || !g.histogram.is_empty() {
+        out.push(fp16_range(g));
+    }
+    out.extend(backward);
     out.push(worth(g));
     out
+}
+
+/// A run whose loss is no number any more.
+fn astray(s: &super::read::Scheme) -> Option<Statement> {
+    let step = s.astray?;
+    let last = s
+        .curve
+        .last()
+        .map_or("There is none before it.".into(), |p| {
+            format!(
+                "The last loss before it is {:.4}, at step {}.",
+                p.val, p.step
+            )
+        });
+    Some(statement(
+        &format!("Did {} train to its end?", s.name),
+        format!("No: its loss is no number at step {step}."),
+        format!("{last} Nothing after it is compared or drawn."),
+        Tone::Bad,
+    ))
 }
 
 fn mixed(g: &Group) -> Statement {
@@ -402,11 +334,13 @@ fn fp16_range(g: &Group) -> Statement {
     let figures = format!(
         "Of {total} gradients that are not zero, {} would be rounded to zero in fp16, and {} are below its \
          normal numbers. \
-         At a loss scale of 65536 {} would be zero. The largest are below 10^{highest}: a scale of up to \
-         2^{best} keeps them under 65504.",
+         At a loss scale of 65536 {} would be zero. The largest are below {}: a scale of up to 2{} keeps them \
+         under 65504.",
         between(zero),
         between(thin),
         between(scaled),
+        power_of_ten(highest),
+        raised(best as i64),
     );
     let (answer, tone) = match zero {
         (least, _) if least >= 0.001 => (

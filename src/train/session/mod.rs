@@ -1,152 +1,27 @@
 //! A session: the programs of one training run, loaded on one executor over shared states.
 
+mod fault;
+mod looks;
+mod programs;
+
+pub use fault::Place;
+pub use looks::{Looked, Watcher};
+pub use programs::Programs;
+
 use super::checkpoint::meta;
 use super::checkpoint::{State, layout};
-use super::ledgers::{edges, snapshot_program, swallow_program};
+use super::ledgers::edges;
 use super::scaler::{self, Scaled};
 use super::schedule::hyper_words;
+use super::stages::{self, Stage, Stages};
 use super::weights::Tensors;
-use crate::config::{Scheme, Settings};
-use crate::dtype::DType;
+use crate::config::Settings;
 use crate::error::Error;
 use crate::exec::{Executor, ProgramId, StepTime, bytes};
 use crate::kernels::digest::combine;
-use crate::kernels::histogram::BINS;
-use crate::models::char_gpt::{CharGpt, DIGEST_STATE, TrainOptions, Weight};
+use crate::models::char_gpt::{CharGpt, DIGEST_STATE};
 use crate::passes::autocast::Policy;
-use crate::passes::compile;
-use crate::passes::memory::session_bytes;
-use crate::passes::rules::Rules;
-use crate::passes::scaling::accumulated;
-use crate::train::stages::{self, Stage, Stages};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// The model's programs under one scheme, compiled but not loaded.
-pub struct Programs {
-    scheme: Scheme,
-    stages: Stages,
-    eval: Arc<crate::plan::Plan>,
-    /// The evaluation of the same weights in fp32, where the scheme's own is another.
-    eval_fp32: Option<Arc<crate::plan::Plan>>,
-    digest: Arc<crate::plan::Plan>,
-    /// The seed's ledgers, in a mixed run.
-    ledgers: Option<LedgerPlans>,
-    /// States that a run starts from besides weights and moments.
-    start: Vec<(String, Vec<u32>)>,
-}
-
-/// fp32 arithmetic on weights as a policy stores them: each is widened, which is exact, where it is used.
-fn widened(policy: &Policy) -> Policy {
-    Policy {
-        name: "fp32",
-        low: DType::F32,
-        narrow_activations: false,
-        rules: Rules::NONE,
-        ..*policy
-    }
-}
-
-struct LedgerPlans {
-    snapshot: Arc<crate::plan::Plan>,
-    swallow: Arc<crate::plan::Plan>,
-    /// The training step with histograms of all gradients.
-    histogram: Arc<crate::plan::Plan>,
-}
-
-impl Programs {
-    /// Compiles them.
-    ///
-    /// # Errors
-    /// A violated invariant of the program itself.
-    pub fn compile(
-        model: &CharGpt,
-        s: &Settings,
-        scheme: Scheme,
-        dump_grads: bool,
-    ) -> Result<Programs, Error> {
-        let policy = s.policy_of(scheme)?;
-        let options = TrainOptions {
-            dump_grads,
-            ..stages::plain(s, policy)
-        };
-        let stages = Stages::compile(model, s, scheme, &options)?;
-        let plan = |name: &str, p| compile(name, p).map(Arc::new).map_err(Error::Internal);
-        let ledgers = if scheme == Scheme::Mixed {
-            let options = TrainOptions {
-                histogram: true,
-                ..options
-            };
-            let histogram = model.train_program(&options).map_err(Error::Internal)?;
-            let weights = model.weights();
-            Some(LedgerPlans {
-                snapshot: plan("snapshot", snapshot_program(&weights))?,
-                swallow: plan("swallow", swallow_program(&weights))?,
-                histogram: plan("train-histogram", histogram)?,
-            })
-        } else {
-            None
-        };
-        let eval_fp32 = if stages::is_fp32(scheme, &policy) {
-            None
-        } else {
-            Some(plan(
-                "eval-fp32",
-                model.eval_program(s.batch, &widened(&policy)),
-            )?)
-        };
-        Ok(Programs {
-            scheme,
-            start: scaler::start(s, &policy)?,
-            ledgers,
-            eval_fp32,
-            stages,
-            eval: plan("eval", model.eval_program(s.batch, &policy))?,
-            digest: plan("digest", model.digest_program(&policy))?,
-        })
-    }
-
-    /// The plans, by name.
-    pub fn plans(&self) -> Vec<&crate::plan::Plan> {
-        let ledgers = self
-            .ledgers
-            .iter()
-            .flat_map(|l| [&l.snapshot, &l.swallow, &l.histogram]);
-        let own = &self.stages.own.train;
-        let others = self.stages.plans().filter(|p| p.name != own.name);
-        [own, &self.eval, &self.digest]
-            .into_iter()
-            .chain(others)
-            .chain(ledgers)
-            .chain(&self.eval_fp32)
-            .map(|p| &**p)
-            .collect()
-    }
-
-    /// The plan of the training step.
-    pub fn train(&self) -> &crate::plan::Plan {
-        &self.stages.own.train
-    }
-
-    /// Hashes of the plans, by name.
-    pub fn hashes(&self) -> BTreeMap<String, String> {
-        self.plans()
-            .iter()
-            .map(|p| (format!("{}.{}", self.scheme.name(), p.name), p.hash.clone()))
-            .collect()
-    }
-
-    /// Hash of the training program's plan.
-    pub fn hash(&self) -> &str {
-        &self.stages.own.train.hash
-    }
-
-    /// Bytes that an executor allocates for them: the states, and slots that the programs share, since
-    /// they take turns.
-    pub fn bytes(&self) -> u64 {
-        session_bytes(&self.plans())
-    }
-}
+use crate::plan::Plan;
 
 /// What a training step gives.
 #[derive(Clone, Copy, Debug)]
@@ -171,10 +46,12 @@ pub struct Session {
     final_fp32: Option<Loaded>,
     eval: ProgramId,
     eval_fp32: ProgramId,
-    /// Bytes that the evaluation in fp32 added.
+    /// Bytes that the evaluation in fp32 and the full ledger added.
     beside: u64,
     digest: ProgramId,
     ledgers: Option<LedgerIds>,
+    /// The programs of a step that the full ledger looks at, and of the last steps.
+    full: Option<(Loaded, Option<Loaded>)>,
     /// Which of the training programs ran last, and in which stage.
     last: (ProgramId, Loaded),
 }
@@ -256,6 +133,13 @@ impl Session {
             Some(plan) => exec.load(plan.clone())?,
             None => eval,
         };
+        let full = match &programs.full {
+            Some(Stages { own, last }) => {
+                let last = last.as_ref().map(|x| Loaded::load(&mut *exec, x));
+                Some((Loaded::load(&mut *exec, own)?, last.transpose()?))
+            }
+            None => None,
+        };
         let beside = exec.memory().allocated - without;
         let policy = programs.scheme.policy();
         stages::begin(&mut *exec, &model, &policy, &programs.start, weights)?;
@@ -271,6 +155,7 @@ impl Session {
             beside,
             digest,
             ledgers,
+            full,
         })
     }
 
@@ -279,8 +164,8 @@ impl Session {
         &*self.exec
     }
 
-    /// Peak of the executor's allocations for the scheme's own programs: the evaluation in fp32, which
-    /// measures and is no part of the scheme, is not counted.
+    /// Peak of the executor's allocations for the scheme's own programs: the evaluation in fp32 and
+    /// the full ledger, which measure and are no part of the scheme, are not counted.
     pub fn peak_bytes(&self) -> u64 {
         self.exec.memory().peak.saturating_sub(self.beside)
     }
@@ -301,18 +186,30 @@ impl Session {
         is_final: bool,
     ) -> Result<StepResult, Error> {
         let stage = match &self.final_fp32 {
-            Some(last) if is_final => last,
-            _ => &self.own,
+            Some(last) if is_final => last.clone(),
+            _ => self.own.clone(),
         };
-        let stage = stage.clone();
         let own = stage.train == self.own.train;
         let program = match self.ledgers {
             Some(l) if histogram && own => l.histogram,
             _ => stage.train,
         };
-        let (policy, micro) = (stage.stage.policy, stage.micro);
-        let train = stage.train;
+        let counts = program != stage.train;
         self.last = (program, stage);
+        self.run_step(s, batches, (lr, t), counts, None)
+    }
+
+    /// Runs the programs in `self.last` on a step's batches.
+    fn run_step(
+        &mut self,
+        s: &Settings,
+        batches: &[(Vec<u32>, Vec<u32>)],
+        (lr, t): (f64, u64),
+        counts: bool,
+        mut watch: Option<&mut Watcher>,
+    ) -> Result<StepResult, Error> {
+        let (program, stage) = self.last.clone();
+        let (policy, micro) = (stage.stage.policy, stage.micro);
         for (i, (idx, target)) in batches.iter().enumerate() {
             let each = micro.unwrap_or(program);
             self.exec.write_input(each, "idx", idx)?;
@@ -321,16 +218,23 @@ impl Session {
                 let goes_on = if i == 0 { 0f32 } else { 1.0 };
                 self.exec
                     .write_input(micro, "goes_on", &[goes_on.to_bits()])?;
-                self.exec.run(micro)?;
+                let seen = watch.as_deref_mut().filter(|_| i + 1 == batches.len());
+                match (seen, &stage.stage.micro) {
+                    (Some(watch), Some(plan)) => self.trace(micro, plan, watch)?,
+                    _ => self.exec.run(micro)?,
+                }
             }
         }
         self.exec
             .write_input(program, "hyper", &hyper_words(s, &policy, lr, t))?;
-        if program != train {
+        if counts {
             self.exec
                 .write_input(program, "edges", bytemuck::cast_slice(&edges()))?;
         }
-        self.exec.run(program)?;
+        match watch {
+            Some(watch) => self.trace(program, &stage.stage.train, watch)?,
+            None => self.exec.run(program)?,
+        }
         let loss = self.scalar(program, "loss")?;
         let grad_norm = self.scalar(program, "grad_norm")?;
         let clips = policy.scaled && s.clip != 0.0;
@@ -346,6 +250,14 @@ impl Session {
                 false => None,
             },
         })
+    }
+
+    fn trace(&mut self, program: ProgramId, plan: &Plan, watch: &mut Watcher) -> Result<(), Error> {
+        self.exec.trace(program, &mut |_, step, wrote| {
+            watch(plan, step, wrote);
+            true
+        })?;
+        Ok(())
     }
 
     /// The times of one training step's launches, one after the other; it trains like any other step.
@@ -396,67 +308,6 @@ impl Session {
             true => scaler::restore(&mut *self.exec, saved.unwrap_or(&first), applied),
             false => Ok(()),
         }
-    }
-
-    /// Keeps a copy of the weights, for [`Session::swallowed`]. Nothing where the scheme has no ledger.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn snapshot(&mut self) -> Result<(), Error> {
-        if let Some(l) = self.ledgers {
-            self.exec.run(l.snapshot)?;
-        }
-        Ok(())
-    }
-
-    /// The share of weights whose last update bf16 would have swallowed, where the scheme has that
-    /// ledger.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn swallowed(&mut self) -> Result<Option<f64>, Error> {
-        let Some(l) = self.ledgers else {
-            return Ok(None);
-        };
-        self.exec.run(l.swallow)?;
-        let mut count = 0.0;
-        for w in self.model.weights() {
-            count += self.scalar(l.swallow, &w.name)? as f64;
-        }
-        Ok(Some(count / self.model.parameters() as f64))
-    }
-
-    /// What [`Session::swallowed`] counted last, by weight in the model's order.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn swallowed_by_tensor(&mut self) -> Result<Vec<u64>, Error> {
-        let Some(l) = self.ledgers else {
-            return Ok(vec![]);
-        };
-        let weights = self.model.weights();
-        let count = |w: &Weight| Ok(self.scalar(l.swallow, &w.name)? as u64);
-        weights.iter().map(count).collect()
-    }
-
-    /// The gradient histogram of the last step, where it was counted.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn gradient_histogram(&mut self) -> Result<Option<[u64; BINS]>, Error> {
-        let Some(l) = self.ledgers.filter(|l| l.histogram == self.last.0) else {
-            return Ok(None);
-        };
-        let mut total = [0u64; BINS];
-        for w in self.model.weights() {
-            let words = self
-                .exec
-                .read_output(l.histogram, &format!("histogram.{}", w.name))?;
-            for row in words.chunks_exact(BINS) {
-                total.iter_mut().zip(row).for_each(|(t, &c)| *t += c as u64);
-            }
-        }
-        Ok(Some(total))
     }
 
     /// Loss of a batch under the present weights.
@@ -556,111 +407,5 @@ impl Session {
             out.push((w.name, w.dims, data));
         }
         Ok(out)
-    }
-
-    /// Runs the last step again under a watch and names the first value that is no number. The optimizer
-    /// leaves the weights alone when the gradient's norm is not finite, so the step repeats itself; a loss
-    /// scaler is put back to where it was, and then to where it is.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn first_non_finite(&mut self) -> Result<String, Error> {
-        let place = self.first_bad_place()?;
-        Ok(place.map_or_else(
-            || "the loss is not finite, and a second run of the step does not show where".into(),
-            |p| {
-                let (kernel, place) = (p.kernel, p.label());
-                format!(
-                    "the first non-finite value comes from {kernel} in {place}: element {} is {}",
-                    p.element, p.value
-                )
-            },
-        ))
-    }
-
-    /// The first value of the last step that is no number, if there is one; see
-    /// [`Session::first_non_finite`].
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn first_bad_place(&mut self) -> Result<Option<Place>, Error> {
-        if self.last.1.micro.is_some() {
-            return self.first_bad_gradient();
-        }
-        let now = match self.last.1.stage.policy.scaled {
-            true => scaler::rewind(&mut *self.exec)?,
-            false => vec![],
-        };
-        let found = self.find_bad_place();
-        for (name, words) in now {
-            self.exec.write_state(&name, &words)?;
-        }
-        found
-    }
-
-    /// Of a step with several micro-batches the sums of their gradients are still there. The weights'
-    /// order is that of the forward pass; the backward pass reaches the last one first.
-    fn first_bad_gradient(&mut self) -> Result<Option<Place>, Error> {
-        for w in self.model.weights().into_iter().rev() {
-            let words = self.exec.read_state(&accumulated(&w.name))?;
-            let values = words.iter().map(|&w| f32::from_bits(w));
-            if let Some((element, value)) = values.enumerate().find(|v| !v.1.is_finite()) {
-                return Ok(Some(Place {
-                    kernel: "gradient",
-                    scope: w.name,
-                    element,
-                    value,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn find_bad_place(&mut self) -> Result<Option<Place>, Error> {
-        let mut found = None;
-        let (plan, program) = (self.last.1.stage.train.clone(), self.last.1.train);
-        self.exec.trace(program, &mut |_, step, wrote| {
-            for (buf, words) in wrote {
-                let ty = plan.buf(*buf).ty;
-                if !ty.dtype.is_float() {
-                    continue;
-                }
-                let values = ty.dtype.unpack(ty.shape.row(), words);
-                if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-                    found = Some(Place {
-                        kernel: step.kernel.name,
-                        scope: step.label.clone(),
-                        element: i,
-                        value: values[i],
-                    });
-                    return false;
-                }
-            }
-            true
-        })?;
-        Ok(found)
-    }
-}
-
-/// Where a value is that is no number.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Place {
-    /// The kernel that wrote it.
-    pub kernel: &'static str,
-    /// Where in the model it stands.
-    pub scope: String,
-    /// The element's number.
-    pub element: usize,
-    /// Infinity or NaN.
-    pub value: f32,
-}
-
-impl Place {
-    /// Where in the model it stands, in words.
-    pub fn label(&self) -> &str {
-        match self.scope.as_str() {
-            "" => "the step",
-            scope => scope,
-        }
     }
 }

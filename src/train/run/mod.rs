@@ -1,7 +1,11 @@
 //! One scheme's run: steps, evaluations, ledger rows.
 
-use super::checkpoint::keeper::{Keeper, rows_sha256};
-use super::checkpoint::meta::DataId;
+mod data;
+
+pub use data::{Data, Extras};
+
+use super::checkpoint::keeper::Keeper;
+use super::full::{self, Frozen};
 use super::ledgers::lower_edge;
 use super::progress::Progress;
 use super::scaler::Scaled;
@@ -9,151 +13,16 @@ use super::schedule::lr_at;
 use super::session::{Session, StepResult};
 use super::weights;
 use crate::config::{Scheme, Settings};
-use crate::data::batches::{Batches, gather};
-use crate::data::named;
-use crate::data::text::{Offsets, Text};
-use crate::error::{Error, usage};
+use crate::data::batches::gather;
+use crate::error::Error;
 use crate::exec::Numerics;
+use crate::report::cost::Cost;
 use crate::report::ledger::{CurveRow, ScalerRow, SchemeLedger, StepRow, SummaryRow};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Stream numbers of the random batches.
-const TRAIN_STREAM: u32 = 1;
-/// The seed document's own seed for validation batches: the same for every run.
-const VAL_SEED: u64 = 4242;
 /// Steps left out of the timing, as the seed's program does.
 const UNTIMED: usize = 20;
-
-/// A text and the batches drawn from it.
-pub struct Data {
-    /// The text.
-    pub text: Text,
-    /// Training offsets to replay.
-    train: Option<Offsets>,
-    /// Validation batches.
-    val: Vec<Vec<u32>>,
-}
-
-impl Data {
-    /// Loads the text and, where given, the offsets, and checks that they fit the settings.
-    ///
-    /// # Errors
-    /// A file that cannot be used, or a text too short for the block.
-    pub fn load(s: &Settings) -> Result<Data, Error> {
-        let text = match &s.text {
-            Some(path) => named::load(path)?,
-            None => Text::from_str("built-in dialogue", &crate::data::corpus::dialogue())?,
-        };
-        for (part, name) in [(&text.train, "first 90%"), (&text.val, "last 10%")] {
-            if part.len() < s.block + 2 {
-                return usage(format!(
-                    "{}: its {name} has {} characters, block {} needs at least {}; take a longer text or a smaller block",
-                    text.name,
-                    part.len(),
-                    s.block,
-                    s.block + 2
-                ));
-            }
-        }
-        let train = match &s.train_offsets {
-            Some(p) => Some(Offsets::load(p, s.batch, s.block, text.train.len())?),
-            None => None,
-        };
-        if let (Some(o), Some(p)) = (&train, &s.train_offsets)
-            && o.rows.len() < s.steps * s.accumulate
-        {
-            let n = o.rows.len();
-            let each = match s.accumulate {
-                1 => String::new(),
-                n => format!(" of {n} batches"),
-            };
-            return usage(format!(
-                "{}: has {n} rows for {} steps{each}; lower --steps or take another file",
-                p.display(),
-                s.steps
-            ));
-        }
-        let val = match &s.val_offsets {
-            Some(p) => Offsets::load(p, s.batch, s.block, text.val.len())?.rows,
-            None => {
-                let mut stream = Batches::stream(VAL_SEED, 0, text.val.len(), s.block, s.batch);
-                (0..s.eval_iters).map(|_| stream.next_offsets()).collect()
-            }
-        };
-        if val.is_empty() {
-            return usage("the validation offsets have no row");
-        }
-        Ok(Data { text, train, val })
-    }
-
-    /// Offsets of the validation batches.
-    pub fn validation(&self) -> &[Vec<u32>] {
-        &self.val
-    }
-
-    /// The training batches, from the first on.
-    pub fn batches(&self, s: &Settings) -> Batches {
-        match &self.train {
-            Some(o) => Batches::Rows(o.clone(), 0),
-            None => Batches::stream(
-                s.seed,
-                TRAIN_STREAM,
-                self.text.train.len(),
-                s.block,
-                s.batch,
-            ),
-        }
-    }
-}
-
-/// What a run is asked to leave besides the ledger.
-#[derive(Clone, Debug, Default)]
-pub struct Extras {
-    /// Weights after the last step.
-    pub save: Option<PathBuf>,
-    /// Gradients of a step.
-    pub dump_grads: Option<(usize, PathBuf)>,
-}
-
-impl Extras {
-    /// The files it names.
-    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        self.save.iter().chain(self.dump_grads.iter().map(|d| &d.1))
-    }
-
-    /// The files of one scheme: as they are if it runs alone, else with the scheme's name before the
-    /// extension.
-    pub fn of(&self, scheme: Scheme, schemes: usize) -> Extras {
-        let name = |p: &PathBuf| {
-            if schemes == 1 {
-                return p.clone();
-            }
-            let stem = p.file_stem().unwrap_or_default().to_string_lossy();
-            let end = p
-                .extension()
-                .map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
-            p.with_file_name(format!("{stem}_{}{end}", scheme.name()))
-        };
-        Extras {
-            save: self.save.as_ref().map(name),
-            dump_grads: self.dump_grads.as_ref().map(|(n, p)| (*n, name(p))),
-        }
-    }
-}
-
-impl Data {
-    /// What a checkpoint must say of the data; `init` is the digest of the initial weights.
-    pub fn id(&self, init: String) -> DataId {
-        DataId {
-            name: self.text.name.clone(),
-            sha256: self.text.sha256.clone(),
-            train_offsets: self.train.as_ref().map(|o| rows_sha256(&o.rows)),
-            val_offsets: rows_sha256(&self.val),
-            init,
-        }
-    }
-}
 
 /// Told of a run's progress.
 pub trait Observer {
@@ -187,6 +56,8 @@ pub struct Outcome {
     pub checkpoint: Option<PathBuf>,
     /// Why the last checkpoint could not be written.
     pub unsaved: Option<Error>,
+    /// Where the time went.
+    pub cost: Cost,
 }
 
 /// Trains one scheme from its first step to the end, or until the observer says stop, without
@@ -266,6 +137,10 @@ impl Run<'_> {
 
     fn steps(&mut self) -> Result<Outcome, Error> {
         let start = self.progress.step;
+        if self.s.ledger.full_interval > 0 && self.progress.frozen.is_none() {
+            let weights = self.session.states()?;
+            self.progress.frozen = Some(Frozen::start(&weights, start));
+        }
         let mut digest = self.ledger.steps.last().and_then(|r| r.digest);
         let mut stopped = false;
         let mut unsaved = None;
@@ -285,20 +160,24 @@ impl Run<'_> {
                 digest = Some(self.session.digest()?);
                 row.digest = digest;
             }
+            let begun = Instant::now();
             let fp32 = if evaluates {
                 Some(self.evaluate(&mut row)?)
             } else {
                 None
             };
+            self.progress.cost.evaluation += ms_since(begun);
             self.ledger.steps.push(row);
             if let Some(row) = step.scaler {
                 self.keep_scaler(row, evaluates);
             }
+            let begun = Instant::now();
             if evaluates {
                 let flushed = self.ledger.flush();
                 self.tolerate(flushed)?;
             }
             unsaved = self.keep(fp32, last)?;
+            self.progress.cost.files += ms_since(begun);
         }
         if let Some(path) = &self.extras.save {
             weights::save(path, &self.session.weights()?)?;
@@ -321,6 +200,7 @@ impl Run<'_> {
             stopped,
             checkpoint: self.keeper.as_ref().and_then(Keeper::last),
             unsaved,
+            cost: self.progress.cost,
         })
     }
 
@@ -336,14 +216,27 @@ impl Run<'_> {
         let done = p.step;
         let counts_swallowed = (done as u64).is_multiple_of(s.ledger.swallow_interval);
         let histogram = done as u64 == s.ledger.gradhist_step;
+        let begun = Instant::now();
         if counts_swallowed {
             self.session.snapshot()?;
         }
+        p.cost.swallow += ms_since(begun);
+        let looks = s.ledger.looks_at(done);
         let start = Instant::now();
-        let result = self
-            .session
-            .step(s, &batch, lr, p.updates, histogram, s.is_final(done))?;
-        let ms = start.elapsed().as_secs_f64() * 1e3;
+        let result = if looks {
+            full::look(self.session, self.scheme, s, &batch, lr, p, self.ledger)?
+        } else {
+            self.session
+                .step(s, &batch, lr, p.updates, histogram, s.is_final(done))?
+        };
+        let ms = ms_since(start);
+        let cost = &mut p.cost;
+        let kind = match (looks, histogram && self.scheme == Scheme::Mixed) {
+            (true, _) => &mut cost.looks,
+            (_, true) => &mut cost.histogram,
+            _ => &mut cost.plain,
+        };
+        (kind.0, kind.1) = (kind.0 + ms, kind.1 + 1);
         let row = match result.scaled {
             Some(scaled) => self.scaled(done, scaled, result.clip_factor)?,
             None => None,
@@ -367,6 +260,7 @@ impl Run<'_> {
         {
             weights::save(path, &self.session.gradients()?)?;
         }
+        let begun = Instant::now();
         if histogram && let Some(counts) = self.session.gradient_histogram()? {
             self.ledger.histogram = counts
                 .iter()
@@ -380,6 +274,7 @@ impl Run<'_> {
             self.ledger.tensor_swallow.push((done, counts));
             self.observer.swallowed(done, share);
         }
+        self.progress.cost.swallow += ms_since(begun);
         self.observer.step(done, result, ms);
         Ok(Step {
             row: StepRow {
@@ -391,7 +286,7 @@ impl Run<'_> {
                 val_loss: None,
             },
             scaler: row,
-            timed: !counts_swallowed && !histogram,
+            timed: !counts_swallowed && !histogram && !looks,
             ms,
         })
     }
@@ -407,7 +302,7 @@ impl Run<'_> {
         let first_nonfinite = match scaled.skipped {
             false => String::new(),
             true => match self.session.first_bad_place()? {
-                Some(p) => format!("{} in {}", p.kernel, p.label()),
+                Some(p) => p.name(),
                 None => "not found again".into(),
             },
         };
@@ -530,6 +425,10 @@ pub fn summary(
     }
 }
 
+fn ms_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
 /// Mean loss over the validation batches.
 fn validate(
     session: &mut Session,
@@ -538,8 +437,8 @@ fn validate(
     evaluate: impl Fn(&mut Session, &(Vec<u32>, Vec<u32>)) -> Result<f32, Error>,
 ) -> Result<f64, Error> {
     let mut total = 0.0;
-    for offsets in &data.val {
+    for offsets in data.validation() {
         total += evaluate(session, &gather(&data.text.val, offsets, s.block))? as f64;
     }
-    Ok(total / data.val.len() as f64)
+    Ok(total / data.validation().len() as f64)
 }
