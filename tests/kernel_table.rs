@@ -173,6 +173,27 @@ fn gl_gives_the_twins_bits() {
     holds("gl", &[true]);
 }
 
+/// Variants that neither kind of device would choose by itself at the table's shapes, but tuning may.
+#[test]
+fn every_variant_gives_the_twins_bits() {
+    let kinds = ["MatMul", "LayerNorm", "Softmax", "Reduce", "Lse"];
+    let kept = |r: &Row| kinds.iter().any(|k| r.name.contains(k));
+    let rows: Vec<Row> = rows().into_iter().filter(kept).collect();
+    for (label, f) in devices::found() {
+        let mut kernels = 0;
+        for n in 1..5 {
+            let device =
+                Wgpu::new(&f, Tuning::default()).unwrap_or_else(|e| panic!("{label}: {e}"));
+            let mut device = device.with_guards().with_variant(n);
+            let table = compare(&format!("{label}, variant {n}"), &rows, &mut device);
+            let bad: usize = table.values().map(|v| v.0).sum();
+            assert_eq!(bad, 0, "{label}, variant {n}: {table:?}");
+            kernels += table.len();
+        }
+        println!("{label}: {kernels} kernels in other variants");
+    }
+}
+
 #[test]
 fn real_gpus_give_the_twins_bits() {
     holds("real GPUs", &[false]);
