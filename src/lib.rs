@@ -54,6 +54,9 @@
 //!   every shader's IR and rejects what the contract forbids; [`exec::wgpu`] adds `NoContraction` on Vulkan
 //!   and reaches no Rust twin; [`exec::cuda`] writes the same IR as CUDA C++, so that no kernel has two texts.
 //! * **Fusion and shared slots change no bit**; tests compare with both off.
+//! * **Tuning changes no bit** ([`exec::wgpu::tune`]): the variants of a kernel differ in speed alone, so which
+//!   one runs may depend on measurements, and no plan, digest or certificate does.
+//! * **A step on a GPU makes nothing**: pipelines, buffers and bind groups are made when a program is loaded.
 //! * **The cache of generation changes no bit**: a row's logits do not depend on the rows computed with it
 //!   ([`models::generation`]), and drawing is integers and pure-Rust f64 keyed by seed and position.
 //! * **Every operation has a gradient, an expansion into operations that have one, or a stop that says
@@ -67,6 +70,7 @@
 //! Absent on purpose: an eager tape, a search compiler, backend type parameters, `Arc<Mutex>`, async
 //! outside one executor.
 
+pub mod cache;
 pub mod cli;
 pub mod config;
 pub mod data;

@@ -77,3 +77,38 @@ fn what_it_cannot_do_is_one_line() {
         assert!(text.lines().count() == 1 && text.contains(says), "{text}");
     }
 }
+
+#[test]
+fn growth_times_every_size_and_fits_it() {
+    use isobit::measure::growth::sizes;
+    let dir = fresh("bench-growth");
+    let flags = ["--preset", "tiny", "--schemes", "mixed", "--steps", "1"];
+    let more = ["--growth", "--outdir", "out", "--backend", "cpu"];
+    let o = isobit(&dir, &[&["bench"], &flags[..], &more].concat());
+    assert!(o.status.success(), "{}", stderr(&o));
+    let text = stdout(&o);
+    assert!(
+        text.contains("by FLOP: ") && text.contains("by kind: "),
+        "{text}"
+    );
+    let csv = common::Csv::read(&dir.join("out/growth_tiny_mixed.csv"));
+    let sizes = sizes(&Settings::preset(Preset::Tiny));
+    assert_eq!(csv.rows.len(), sizes.len());
+    for (i, size) in sizes.iter().enumerate() {
+        let s = &size.s;
+        let extents = ["n_layer", "n_embd", "block", "batch"].map(|c| csv.number(i, c) as usize);
+        assert_eq!(extents, [s.n_layer, s.n_embd, s.block, s.batch]);
+        assert!(csv.number(i, "ms") > 0.0 && csv.number(i, "fit_flop_ms") > 0.0);
+        let model = s.model(
+            isobit::train::run::Data::load(s)
+                .expect("text")
+                .text
+                .vocab
+                .len(),
+        );
+        let programs = Programs::compile(&model, s, Scheme::Mixed, false).expect("compiles");
+        let plan = programs.train();
+        let flops: u64 = plan.steps.iter().map(|x| step_flops(plan, x)).sum();
+        assert_eq!(csv.number(i, "flop"), flops as f64, "{}", size.axis);
+    }
+}

@@ -94,7 +94,11 @@ fn rows() -> Vec<Row> {
 
 /// Runs all rows on a device; returns (kernel, differing elements, elements) and prints the first rows
 /// that differ.
-fn compare(label: &str, rows: &[Row], device: &mut Wgpu) -> BTreeMap<&'static str, (usize, usize)> {
+fn compare<'a>(
+    label: &str,
+    rows: impl IntoIterator<Item = &'a Row>,
+    device: &mut Wgpu,
+) -> BTreeMap<&'static str, (usize, usize)> {
     let mut out = BTreeMap::new();
     let mut told = 0;
     for row in rows {
@@ -171,6 +175,32 @@ fn swiftshader_gives_the_twins_bits() {
 #[test]
 fn gl_gives_the_twins_bits() {
     holds("gl", &[true]);
+}
+
+/// Variants that neither kind of device would choose by itself at the table's shapes, but tuning may: the
+/// second of each kernel, and the others of the product.
+#[test]
+fn every_variant_gives_the_twins_bits() {
+    const SECOND: &[&str] = &["MatMul", "LayerNorm", "Softmax", "Reduce", "Lse"];
+    let rows = rows();
+    for (label, f) in devices::found() {
+        let all: &[(usize, &[&str])] = match label.as_str() {
+            "lavapipe" => &[(1, SECOND), (2, &["MatMul"]), (3, &["MatMul"])],
+            "swiftshader" => &[(2, &["MatMul"])],
+            _ => continue,
+        };
+        for (n, kinds) in all {
+            let device =
+                Wgpu::new(&f, Tuning::default()).unwrap_or_else(|e| panic!("{label}: {e}"));
+            let mut device = device.with_guards().with_variant(*n);
+            let kept = |r: &&Row| kinds.iter().any(|k| r.name.contains(k));
+            let kept = rows.iter().filter(kept);
+            let table = compare(&format!("{label}, variant {n}"), kept, &mut device);
+            let bad: usize = table.values().map(|v| v.0).sum();
+            assert_eq!(bad, 0, "{label}, variant {n}: {table:?}");
+            println!("{label}: variant {n} of {:?}", table.keys());
+        }
+    }
 }
 
 #[test]

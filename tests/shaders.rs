@@ -34,27 +34,31 @@ const OPTIONS: [Options; 6] = [
 struct Permutation {
     name: String,
     step: Step,
-    plan: usize,
     shader: Shader,
+    groups: u64,
     options: Options,
 }
 
 fn permutations(plans: &[(String, Plan)]) -> Vec<Permutation> {
     let mut seen = HashSet::new();
     let mut out = Vec::new();
-    for (p, (name, plan)) in plans.iter().enumerate() {
+    for (name, plan) in plans {
         for step in &plan.steps {
             for options in OPTIONS {
-                let shader = wgsl::shader(step, plan, options);
-                if seen.insert(format!("{}{:?}", shader.source, shader.constants)) {
-                    let name = format!("{} in {name}, {options:?}", step.kernel.name);
-                    out.push(Permutation {
-                        name,
-                        step: step.clone(),
-                        plan: p,
-                        shader,
-                        options,
-                    });
+                let variants = wgsl::variants(step, plan, options);
+                assert_eq!(variants.len() > 1, wgsl::is_tunable(step.kernel.name));
+                for v in &variants {
+                    let shader = wgsl::assemble(step, plan, options, v);
+                    if seen.insert(format!("{}{:?}", shader.source, shader.constants)) {
+                        let kernel = step.kernel.name;
+                        out.push(Permutation {
+                            name: format!("{kernel} ({}) in {name}, {options:?}", v.name),
+                            step: step.clone(),
+                            shader,
+                            groups: v.groups,
+                            options,
+                        });
+                    }
                 }
             }
         }
@@ -106,11 +110,7 @@ fn every_permutation_validates_and_binds_what_its_kernel_says() {
             "{}",
             p.name
         );
-        assert!(
-            wgsl::workgroups(&p.step, &plans[p.plan].1, p.options) > 0,
-            "{}",
-            p.name
-        );
+        assert!(p.groups > 0, "{}", p.name);
         for (name, _) in &p.shader.constants {
             let found = module
                 .overrides

@@ -2,16 +2,16 @@
 
 use super::Global;
 use super::device::Device;
+use super::growth::Growth;
 use super::job::materials;
-use super::terminal::{catch_signals, interrupted};
+use super::profile::Profiling;
+use super::terminal::catch_signals;
+use super::tune::TuneArgs;
 use crate::config::{Preset, Scheme, Settings};
 use crate::error::{Error, usage};
-use crate::exec::Numerics;
-use crate::measure::steps::{Ceilings, KernelTime, Profile, ceilings, profile, trace};
 use crate::report::files;
-use crate::train::session::{Programs, Session};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Flags of `bench`.
 #[derive(Args, Debug, Clone)]
@@ -41,6 +41,13 @@ pub struct BenchArgs {
     /// Also write the launches as a trace that Perfetto and chrome://tracing open.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Instead, time whole steps at a quarter to four times the width, depth, block and batch, and fit the
+    /// times by the operations that each plan counts, with residuals: `growth_<preset>_<scheme>.csv`.
+    #[arg(long, conflicts_with = "trace")]
+    pub growth: bool,
+    /// Tuning.
+    #[command(flatten)]
+    pub tune: TuneArgs,
 }
 
 /// What can be timed besides the char-GPT's step.
@@ -56,8 +63,9 @@ its launches, its time, and what it reaches of the device's multiply-adds and of
 both measured in the same run. On a GPU a launch is timed by itself, on the device's clock where
 it has one: the launches of a whole step overlap, so their sum is more than the step.
 
-Example:
+Examples:
   isobit bench --preset small --schemes mixed --trace trace.json
+  isobit bench --growth --schemes fp32 --steps 9
   isobit bench models                  generators of showers: one-shot, routed, autoregressive";
 
 /// Most steps of a scheme.
@@ -88,12 +96,14 @@ pub fn bench(global: &Global, args: &BenchArgs) -> Result<i32, Error> {
     }
     let schemes = schemes(&args.schemes)?;
     let numerics = global.numerics.unwrap_or(s.numerics);
-    let device = Device::choose(global)?;
+    let mut device = Device::choose(global)?;
+    device.set_tune(args.tune.always());
     let (data, model, weights) = materials(&s)?;
     std::fs::create_dir_all(&args.outdir).map_err(Error::io("make", &args.outdir))?;
+    let kind = if args.growth { "growth" } else { "bench" };
     let file = |scheme: Scheme| {
         args.outdir
-            .join(format!("bench_{}_{}.csv", s.name, scheme.name()))
+            .join(format!("{kind}_{}_{}.csv", s.name, scheme.name()))
     };
     for path in schemes.iter().map(|s| file(*s)).chain(args.trace.clone()) {
         files::check_writable(&path)?;
@@ -101,36 +111,35 @@ pub fn bench(global: &Global, args: &BenchArgs) -> Result<i32, Error> {
     device.admit(numerics)?;
     catch_signals()?;
     println!("device: {}", super::plain(device.why()));
-    let ceilings = ceilings(device.open(Numerics::Fast)?.as_mut())?;
-    println!(
-        "ceilings: {:.3} TFLOP/s of multiply-adds, {:.1} GB/s of a copy",
-        ceilings.tflops, ceilings.gbytes
-    );
-    let mut done: Vec<(&str, Profile)> = Vec::new();
-    for scheme in schemes {
-        let programs = Programs::compile(&model, &s, scheme, false)?;
-        let mut session = Session::new(device.open(numerics)?, model, &programs, &weights)?;
-        let run = (&s, &data);
-        let Some(p) = profile(
-            &mut session,
-            programs.train(),
-            run,
-            args.steps,
-            &interrupted,
-        )?
-        else {
-            println!("stopped; the schemes done by then are in the files");
-            return Ok(130);
+    if args.growth {
+        let growth = Growth {
+            device: &device,
+            numerics,
+            s: &s,
+            rounds: args.steps,
         };
-        show(scheme.name(), &s, &p, ceilings);
-        files::write_atomic(&file(scheme), &table(&p, ceilings)?)?;
-        done.push((scheme.name(), p));
+        return match growth.go(&schemes, &file)? {
+            true => done(&args.outdir),
+            false => Ok(130),
+        };
     }
-    if let Some(path) = &args.trace {
-        let profiles: Vec<(&str, &Profile)> = done.iter().map(|(n, p)| (*n, p)).collect();
-        files::write_atomic(path, trace(&profiles).as_bytes())?;
+    let profiling = Profiling {
+        device: &device,
+        numerics,
+        s: &s,
+        data: &data,
+        model,
+        weights: &weights,
+        steps: args.steps,
+    };
+    if !profiling.go(&schemes, &file, args.trace.as_deref())? {
+        return Ok(130);
     }
-    println!("\nwritten to {}", args.outdir.display());
+    done(&args.outdir)
+}
+
+fn done(outdir: &Path) -> Result<i32, Error> {
+    println!("\nwritten to {}", outdir.display());
     Ok(0)
 }
 
@@ -143,85 +152,4 @@ fn schemes(list: &str) -> Result<Vec<Scheme>, Error> {
         }
     }
     Ok(out)
-}
-
-/// Fractions of the ceilings that a kernel reaches: of the multiply-adds, of the bandwidth.
-fn fractions(k: &KernelTime, c: Ceilings) -> (f64, f64) {
-    let second = k.ms * 1e-3;
-    (
-        k.flops as f64 / second / (c.tflops * 1e12),
-        k.bytes as f64 / second / (c.gbytes * 1e9),
-    )
-}
-
-fn show(scheme: &str, s: &Settings, p: &Profile, c: Ceilings) {
-    let sum: f64 = p.kernels.iter().map(|k| k.ms).sum();
-    println!(
-        "\n{} at batch {}, {scheme}: {:.2} ms a step; {} launches, {:.2} ms by themselves ({})",
-        s.name,
-        s.batch,
-        p.step_ms,
-        p.launches.len(),
-        sum,
-        p.clock.name()
-    );
-    println!(
-        "{:<18} {:>8} {:>10} {:>7} {:>10} {:>9} {:>7} {:>7}",
-        "kernel", "launches", "ms", "share", "MB", "MFLOP", "of FLOP", "of GB/s"
-    );
-    for k in &p.kernels {
-        let (flops, bytes) = fractions(k, c);
-        println!(
-            "{:<18} {:>8} {:>10.3} {:>6.1}% {:>10.2} {:>9.1} {:>6.1}% {:>6.1}%",
-            k.kernel,
-            k.launches,
-            k.ms,
-            100.0 * k.ms / sum,
-            k.bytes as f64 / 1e6,
-            k.flops as f64 / 1e6,
-            100.0 * flops,
-            100.0 * bytes
-        );
-    }
-}
-
-fn table(p: &Profile, c: Ceilings) -> Result<Vec<u8>, Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record([
-        "kernel",
-        "launches",
-        "ms",
-        "bytes",
-        "flop",
-        "flop_fraction",
-        "bandwidth_fraction",
-    ])
-    .map_err(internal)?;
-    for k in &p.kernels {
-        let (flops, bytes) = fractions(k, c);
-        w.write_record([
-            k.kernel.to_string(),
-            k.launches.to_string(),
-            format!("{:.4}", k.ms),
-            k.bytes.to_string(),
-            k.flops.to_string(),
-            format!("{flops:.4}"),
-            format!("{bytes:.4}"),
-        ])
-        .map_err(internal)?;
-    }
-    let sum: f64 = p.kernels.iter().map(|k| k.ms).sum();
-    let last = ["sum of launches".into(), p.launches.len().to_string()];
-    let none = || vec![String::new(); 4];
-    w.write_record(last.into_iter().chain([format!("{sum:.4}")]).chain(none()))
-        .map_err(internal)?;
-    let step = [
-        "whole step".into(),
-        String::new(),
-        format!("{:.4}", p.step_ms),
-    ];
-    w.write_record(step.into_iter().chain(none()))
-        .map_err(internal)?;
-    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
 }

@@ -6,6 +6,7 @@ use super::job::materials;
 use super::outputs::{Outputs, among_checkpoints, whole};
 use super::terminal::{catch_signals, clear, interrupted, say};
 use super::train::TrainArgs;
+use super::tune::TuneArgs;
 use crate::config::{Preset, Settings};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
@@ -77,6 +78,9 @@ pub struct CheckArgs {
     /// Compare with a certificate.
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
+    /// Tuning.
+    #[command(flatten)]
+    pub tune: TuneArgs,
 }
 
 impl CheckArgs {
@@ -161,7 +165,7 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
         }
         files::check_writable(path)?;
     }
-    let devices = match (&args.on, &certificate) {
+    let mut devices = match (&args.on, &certificate) {
         (Some(list), _) => Device::several(list, global)?,
         (None, None) => Device::several("all", global)?,
         (None, Some(_)) => {
@@ -169,6 +173,8 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
             vec![(device.backend().into(), device)]
         }
     };
+    let tune = args.tune.of_run(steps);
+    devices.iter_mut().for_each(|d| d.1.set_tune(tune));
     let (data, _, weights) = materials(&s)?;
     let mut passports = Vec::new();
     for (label, device) in &devices {

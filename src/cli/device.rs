@@ -1,5 +1,6 @@
 //! From `--backend` and `--adapter` to an executor.
 
+use super::tune::Tune;
 use super::{Backend, Global};
 use crate::error::{Error, usage};
 use crate::exec::cpu::Cpu;
@@ -26,6 +27,7 @@ pub struct Device {
     choice: Chosen,
     /// Threads of the CPU executor, or all cores.
     threads: Option<usize>,
+    tune: Tune,
 }
 
 impl Device {
@@ -47,11 +49,11 @@ impl Device {
                 }
                 let why = "CPU executor, as asked".into();
                 let choice = Chosen::Here(Choice::Cpu { why });
-                return Ok(Device { choice, threads });
+                return Ok(Device::new(choice, threads));
             }
             Backend::Cuda => {
                 let choice = cuda(g)?;
-                return Ok(Device { choice, threads });
+                return Ok(Device::new(choice, threads));
             }
             Backend::Auto => adapter::Backend::Auto,
             Backend::Vulkan => adapter::Backend::Vulkan,
@@ -72,7 +74,22 @@ impl Device {
                 Chosen::Here(choice)
             }
         };
-        Ok(Device { choice, threads })
+        Ok(Device::new(choice, threads))
+    }
+
+    fn new(choice: Chosen, threads: Option<usize>) -> Device {
+        let tune = Tune::KEPT;
+        Device {
+            choice,
+            threads,
+            tune,
+        }
+    }
+
+    /// How executors that are opened from now on choose their kernels' variants. They use the choices of
+    /// earlier runs if nothing is said.
+    pub fn set_tune(&mut self, tune: Tune) {
+        self.tune = tune;
     }
 
     /// The sentence that says what was chosen and why.
@@ -143,7 +160,13 @@ impl Device {
             Chosen::Here(Choice::Cpu { .. }) => {
                 Box::new(Cpu::new(self.threads)?.with_numerics(numerics))
             }
-            Chosen::Here(Choice::Gpu { found, .. }) => Box::new(Wgpu::open(found, numerics)?),
+            Chosen::Here(Choice::Gpu { found, .. }) => {
+                let gpu = Wgpu::open(found, numerics)?;
+                match self.tune.tuner(found.info(), numerics) {
+                    Some(tuner) => Box::new(gpu.with_tuner(tuner)),
+                    None => Box::new(gpu),
+                }
+            }
             #[cfg(feature = "cuda")]
             Chosen::Cuda { found, .. } => Box::new(found.open(numerics)?),
         })
@@ -225,7 +248,7 @@ impl Device {
                 }
                 if let Some(Ok(choice)) = nvidia() {
                     let threads = g.threads()?;
-                    out.push(("cuda".into(), Device { choice, threads }));
+                    out.push(("cuda".into(), Device::new(choice, threads)));
                 }
                 continue;
             }

@@ -4,6 +4,7 @@ use super::Global;
 use super::device::Device;
 use super::outputs::whole;
 use super::terminal::{catch_signals, clear, interrupted, say};
+use super::tune::TuneArgs;
 use crate::error::{Error, usage};
 use crate::exec::{Numerics, cpu::free_memory};
 use crate::measure::format::Format;
@@ -55,6 +56,9 @@ pub struct GemmArgs {
     /// The table; the plot goes beside it, with the ending .svg.
     #[arg(long, value_name = "FILE", default_value = "results/gemm.csv")]
     pub out: PathBuf,
+    /// Tuning.
+    #[command(flatten)]
+    pub tune: TuneArgs,
 }
 
 const NOTES: &str = "\
@@ -92,7 +96,8 @@ pub fn gemm(global: &Global, args: &GemmArgs) -> Result<i32, Error> {
         out: &args.out,
         plot: &plot,
     };
-    let device = Device::choose(global)?;
+    let mut device = Device::choose(global)?;
+    device.set_tune(args.tune.always());
     let numerics = global.numerics.unwrap_or_default();
     #[cfg(feature = "cuda")]
     if global.numerics != Some(Numerics::Portable) && device.nvidia().is_some() {

@@ -12,6 +12,7 @@ use super::seeds::train_seeds;
 use super::terminal::{
     catch_signals, introduce, introduce_device, introduce_numerics, tell_points,
 };
+use super::tune::TuneArgs;
 use crate::config::{Preset, SCHEMES, Scheme, Settings};
 use crate::error::{Error, usage};
 use crate::exec::DeviceInfo;
@@ -115,6 +116,9 @@ pub struct TrainArgs {
     /// Checkpoints.
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
+    /// Tuning.
+    #[command(flatten)]
+    pub tune: TuneArgs,
 }
 
 impl TrainArgs {
@@ -294,7 +298,7 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
         args.settings(preset)?;
     }
     let resumed = flags.resumed(args.tag.as_deref(), args.chosen()?.as_deref())?;
-    let device = Device::choose(global)?;
+    let mut device = Device::choose(global)?;
     let mut s = match &resumed {
         Some(r) => args.settings_of(r)?,
         None => args.settings(default_preset(&device))?,
@@ -311,6 +315,7 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     let extras = args.extras(&s)?;
     let before = resumed.as_ref().map(|r| r.meta().tag.clone());
     let tag = args.tag.clone().or(before).unwrap_or_default();
+    device.set_tune(args.tune.of_run(s.steps * s.accumulate));
     let first = device.open(s.numerics)?;
     let data = Data::load(&s)?;
     if let Some(r) = &resumed {

@@ -1,12 +1,12 @@
 //! Data sets that go by a name: downloaded once into the user's cache, checked, and used from there.
 
 use super::text::{DataError, Text, hex};
+use crate::cache;
 use crate::report::files::write_atomic;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
-use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// A data set with a name.
@@ -45,11 +45,11 @@ pub fn load(path: &Path) -> Result<Text, DataError> {
         return Text::load(path);
     }
     let set = &TINYSHAKESPEARE;
-    let folder = cache_folder(&|name| std::env::var_os(name)).ok_or_else(|| {
+    let folder = cache::own().ok_or_else(|| {
         let why = "there is no folder for it; set XDG_CACHE_HOME or HOME".to_string();
         set.failed(set.url, why)
     })?;
-    let file = folder.join("isobit").join(format!("{}.txt", set.name));
+    let file = folder.join(format!("{}.txt", set.name));
     if !set.is_there(&file) {
         set.fetch(&file)?;
     }
@@ -153,44 +153,9 @@ impl Named {
     }
 }
 
-/// The user's cache folder by each system's custom, given how to look up environment variables.
-fn cache_folder(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name: &str| var(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    if let Some(p) = absolute("XDG_CACHE_HOME") {
-        return Some(p);
-    }
-    if cfg!(windows) {
-        return absolute("LOCALAPPDATA");
-    }
-    let home = absolute("HOME")?;
-    Some(if cfg!(target_os = "macos") {
-        home.join("Library/Caches")
-    } else {
-        home.join(".cache")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_cache_is_where_the_system_has_it() {
-        let vars = |list: &'static [(&str, &str)]| {
-            move |name: &str| {
-                list.iter()
-                    .find(|v| v.0 == name)
-                    .map(|v| OsString::from(v.1))
-            }
-        };
-        if cfg!(all(unix, not(target_os = "macos"))) {
-            let home = vars(&[("HOME", "/home/x"), ("XDG_CACHE_HOME", "relative")]);
-            assert_eq!(cache_folder(&home), Some("/home/x/.cache".into()));
-            let both = vars(&[("HOME", "/home/x"), ("XDG_CACHE_HOME", "/cache")]);
-            assert_eq!(cache_folder(&both), Some("/cache".into()));
-            assert_eq!(cache_folder(&vars(&[])), None);
-        }
-    }
 
     #[test]
     fn a_name_is_not_a_path() {

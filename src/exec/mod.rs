@@ -127,6 +127,26 @@ pub struct StepTime {
     pub path: &'static str,
 }
 
+/// Which of a kernel's variants runs at one shape, because of what was measured.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Choice {
+    /// Kernel, shape and types.
+    pub key: String,
+    /// The variant that is taken.
+    pub taken: String,
+    /// Microseconds of each variant, the one first that would run without measurements.
+    pub times: Vec<(String, f64)>,
+}
+
+/// A run that was begun, whose outputs are to come.
+#[derive(Debug)]
+pub enum Begun {
+    /// It is done: its outputs.
+    Done(Vec<Vec<u32>>),
+    /// It goes on by itself; the executor's own number of it.
+    UnderWay(u64),
+}
+
 /// Called by [`Executor::trace`] after each step with its number, the step and what it wrote; returns
 /// whether to go on.
 pub type Watch<'a> = dyn FnMut(usize, &Step, &[(BufId, Vec<u32>)]) -> bool + 'a;
@@ -165,6 +185,27 @@ pub trait Executor {
     /// # Errors
     /// The device failed.
     fn run(&mut self, program: ProgramId) -> Result<(), ExecError>;
+    /// Begins a run of a program whose `outputs` are wanted; it may go on after this returns. What is asked
+    /// of the executor afterwards happens after the run, and leaves its outputs alone.
+    ///
+    /// # Errors
+    /// The device failed, or there is no such output.
+    fn begin(&mut self, program: ProgramId, outputs: &[&str]) -> Result<Begun, ExecError> {
+        self.run(program)?;
+        let read = outputs.iter().map(|name| self.read_output(program, name));
+        Ok(Begun::Done(read.collect::<Result<_, _>>()?))
+    }
+    /// Waits for a run that was begun; returns its outputs in their order. Runs end in the order in which
+    /// they were begun.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn end(&mut self, begun: Begun) -> Result<Vec<Vec<u32>>, ExecError> {
+        match begun {
+            Begun::Done(outputs) => Ok(outputs),
+            Begun::UnderWay(_) => Err(ExecError::Device("no such run was begun".into())),
+        }
+    }
     /// Reads an output of a program's last run.
     ///
     /// # Errors
@@ -181,6 +222,10 @@ pub trait Executor {
     /// # Errors
     /// The device failed.
     fn profile(&mut self, program: ProgramId) -> Result<Vec<StepTime>, ExecError>;
+    /// The choices that were made by measurement, now or in an earlier run, for the programs loaded.
+    fn choices(&self) -> Vec<Choice> {
+        vec![]
+    }
     /// Bytes allocated.
     fn memory(&self) -> Memory;
     /// What the device is.

@@ -2,8 +2,8 @@
 //!
 //! Bodies stand in `shaders/`, one file a kernel (a kernel with variants has one a variant), all embedded
 //! here. A text is made of the body with its includes (`files`), the bindings with their accessors
-//! (`accessors`), and, for pointwise kernels, the expression (`expression`). Variants, tiles and
-//! workgroup sizes are chosen here; they never change a bit.
+//! (`accessors`), and, for pointwise kernels, the expression (`expression`). Variants differ in tiles,
+//! workgroup sizes and memory; they never change a bit.
 
 mod accessors;
 mod expression;
@@ -11,6 +11,7 @@ mod files;
 mod variants;
 
 pub use files::{NAMES, hash};
+pub use variants::{Variant, is_tunable};
 
 use super::one_line;
 use crate::kernels::{Access, Binding, Host, KernelDef};
@@ -24,7 +25,8 @@ pub struct Options {
     pub fence: bool,
     /// Matrix products and attention use the device's fused multiply-add: fast numerics.
     pub fused: bool,
-    /// Variants for devices that run on a CPU: no barriers, more work an invocation.
+    /// For devices that run on a CPU: parameters as storage, and those variants first that have no
+    /// barriers and more work an invocation.
     pub software: bool,
 }
 
@@ -41,13 +43,30 @@ pub struct Shader {
     pub uniform_words: usize,
 }
 
-/// The shader of a step. Binding 0 is the uniform block, then come the reads and the writes.
+/// The variants of a step, the one first that its shape and the kind of device suggest. All give the same
+/// bits.
 ///
 /// # Panics
-/// If the step's kernel has no shader or the step does not fit it: a plan that passed its check does.
+/// If the step's kernel has no shader: a plan that passed its check has none such.
+pub fn variants(step: &Step, plan: &Plan, options: Options) -> Vec<Variant> {
+    variants::all(step, plan, options)
+}
+
+/// The shader of a step in its first variant.
+///
+/// # Panics
+/// As [`variants`].
 pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
-    let v = variants::choose(step, plan, options);
-    let mut source = accessors::declare(step, plan, &v, options);
+    assemble(step, plan, options, &variants(step, plan, options)[0])
+}
+
+/// The shader of a step in a variant of its own. Binding 0 is the parameters, then come the reads and the
+/// writes.
+///
+/// # Panics
+/// If the step does not fit its kernel: a step of a plan that passed its check does.
+pub fn assemble(step: &Step, plan: &Plan, options: Options, v: &Variant) -> Shader {
+    let mut source = accessors::declare(step, plan, v, options);
     source.push_str(&v.header);
     let mut files = vec![];
     if let Some(expr) = &step.params.expr {
@@ -74,15 +93,15 @@ pub fn shader(step: &Step, plan: &Plan, options: Options) -> Shader {
     }
 }
 
-/// The shader file that runs a step: its variant's name.
+/// The shader file of a step's first variant.
 pub fn file(step: &Step, plan: &Plan, options: Options) -> &'static str {
-    variants::choose(step, plan, options).file
+    variants::all(step, plan, options)[0].file
 }
 
-/// Number of workgroups that a step needs, numbered flat: workgroup (x, y) of a grid of `w` columns has
+/// Number of workgroups that a step's first variant needs, numbered flat: workgroup (x, y) of a grid of `w` columns has
 /// number `x + y * w`. Those past the number do nothing.
 pub fn workgroups(step: &Step, plan: &Plan, options: Options) -> u64 {
-    variants::choose(step, plan, options).groups
+    variants::all(step, plan, options)[0].groups
 }
 
 /// A shader parsed, checked, and with its constants in place.

@@ -10,9 +10,11 @@
 //! Times are medians over single products, on the device's clock where it has one. Copies of the
 //! operands take turns where they would fit a cache.
 
+pub mod choices;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod format;
+pub mod growth;
 pub mod operands;
 pub mod plans;
 pub mod plot;

@@ -1,10 +1,10 @@
 //! The passport: what the probe found on a device, as a table, as JSON, and kept from run to run.
 
+use crate::cache;
 use crate::exec::{DeviceInfo, wgsl};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The version of the JSON.
 const FORMAT: &str = "isobit passport 1";
@@ -245,22 +245,14 @@ pub fn kept<E>(
     }
     let p = probe()?;
     if let (Some(file), Ok(bytes)) = (file, serde_json::to_vec_pretty(&p)) {
-        // A machine that keeps nothing probes again: slower, no less right.
-        let dir = file.parent().map(std::fs::create_dir_all);
-        if matches!(dir, Some(Ok(()))) {
-            let _ = crate::report::files::write_atomic(&file, &bytes);
-        }
+        cache::keep(&file, &bytes);
     }
     Ok((p, false))
 }
 
 /// A kept passport, if it is one, and of this device, driver, version and shaders.
-fn read(file: &PathBuf, key: &Device) -> Option<Passport> {
-    let meta = std::fs::metadata(file).ok()?;
-    if !meta.is_file() || meta.len() > LONGEST {
-        return None;
-    }
-    let p: Passport = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+fn read(file: &Path, key: &Device) -> Option<Passport> {
+    let p: Passport = serde_json::from_slice(&cache::read(file, LONGEST)?).ok()?;
     let same = p.format == FORMAT
         && p.version == env!("CARGO_PKG_VERSION")
         && p.shaders == wgsl::hash()
@@ -277,40 +269,14 @@ fn read(file: &PathBuf, key: &Device) -> Option<Passport> {
 
 /// Where a device's passport is kept: the user's cache folder.
 fn file(key: &Device) -> Option<PathBuf> {
-    let mut sha = Sha256::new();
-    for part in [
+    let shaders = wgsl::hash();
+    let parts = [
         env!("CARGO_PKG_VERSION"),
-        &wgsl::hash(),
+        &shaders,
         &key.backend,
         &key.name,
         &key.driver,
         &key.kind,
-    ] {
-        sha.update((part.len() as u64).to_le_bytes());
-        sha.update(part);
-    }
-    let hash: String = sha
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    Some(folder()?.join("isobit").join(format!("probe-{hash}.json")))
-}
-
-/// The user's cache folder by the system's convention.
-fn folder() -> Option<PathBuf> {
-    let var = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
-    if let Some(dir) = var("XDG_CACHE_HOME").filter(|d| d.is_absolute()) {
-        return Some(dir);
-    }
-    match std::env::consts::OS {
-        "windows" => var("LOCALAPPDATA"),
-        "macos" => Some(var("HOME")?.join("Library/Caches")),
-        _ => Some(var("HOME")?.join(".cache")),
-    }
+    ];
+    cache::file("probe", &parts)
 }

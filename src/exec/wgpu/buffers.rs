@@ -165,13 +165,17 @@ impl Staging {
             // The old one goes before the new one comes.
             self.back = None;
         }
-        self.back.get_or_insert_with(|| {
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: None,
-                size: bytes.next_power_of_two().max(4096),
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
+        self.back
+            .get_or_insert_with(|| Staging::new_back(device, bytes))
+    }
+
+    /// A buffer for data on its way to the host.
+    pub fn new_back(device: &wgpu::Device, bytes: u64) -> wgpu::Buffer {
+        device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: bytes.next_power_of_two().max(4096),
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
         })
     }
 }
@@ -233,7 +237,11 @@ pub(super) fn mapped<T>(
     let done = answer.lock().unwrap_or_else(|p| p.into_inner()).take();
     match done {
         Some(Ok(())) => {}
-        Some(Err(e)) => return Err(Trouble::Fault(e.to_string())),
+        Some(Err(e)) => {
+            // A lost device is the reason, not the refusal that comes of it.
+            link.health.check()?;
+            return Err(Trouble::Fault(e.to_string()));
+        }
         None => return Err(Trouble::Silent),
     }
     let view = buffer

@@ -7,6 +7,7 @@
 pub(super) use super::super::one_line;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,11 @@ impl std::fmt::Display for Trouble {
 /// What the callbacks of a device have said so far. The first message of a kind is kept: later ones
 /// are consequences.
 #[derive(Clone, Default)]
-pub(super) struct Health(Arc<Mutex<Option<Trouble>>>);
+pub(super) struct Health {
+    trouble: Arc<Mutex<Option<Trouble>>>,
+    /// Waits so far.
+    waits: Arc<AtomicU64>,
+}
 
 impl Health {
     /// Listens to a device.
@@ -64,7 +69,7 @@ impl Health {
     fn tell(&self, t: Trouble) {
         // The lock is held for an assignment only, so poisoning cannot happen; a loss outranks a
         // refused call.
-        let mut known = self.0.lock().unwrap_or_else(|p| p.into_inner());
+        let mut known = self.trouble.lock().unwrap_or_else(|p| p.into_inner());
         let lost = matches!(t, Trouble::Lost(_));
         if known.is_none() || lost && !matches!(*known, Some(Trouble::Lost(_))) {
             *known = Some(t);
@@ -73,7 +78,7 @@ impl Health {
 
     /// Fails if the device has failed.
     pub fn check(&self) -> Result<(), Trouble> {
-        let known = self.0.lock().unwrap_or_else(|p| p.into_inner());
+        let known = self.trouble.lock().unwrap_or_else(|p| p.into_inner());
         known.clone().map_or(Ok(()), Err)
     }
 
@@ -85,6 +90,11 @@ impl Health {
         }
     }
 
+    /// How often the host waited.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
     /// Waits for a submission, or for all of them, and runs the callbacks that are due. A submission
     /// that was done before the device was lost is no failure: the next wait tells of the loss.
     pub fn wait(
@@ -92,6 +102,7 @@ impl Health {
         device: &wgpu::Device,
         submission: Option<wgpu::SubmissionIndex>,
     ) -> Result<(), Trouble> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());

@@ -10,16 +10,34 @@ use super::pipelines::{Builder, Facts, Key, Ready, prepare};
 use super::submit::{self, Launch};
 use super::{Loaded, Place, Wgpu};
 use crate::passes::memory::share;
-use crate::plan::{Class, Plan};
+use crate::plan::{BufId, Class, Plan, Step};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A step on its way to a launch.
-struct Prepared {
-    key: Key,
-    workgroups: u64,
-    facts: Facts,
+pub(super) struct Prepared {
+    pub key: Key,
+    pub workgroups: u64,
+    pub facts: Facts,
+    /// The shader file.
+    pub file: &'static str,
+}
+
+/// How a device's shaders are built.
+pub(super) fn builder(
+    device: &wgpu::Device,
+    belt: bool,
+    software: bool,
+    backend: Backend,
+) -> Builder<'_> {
+    Builder {
+        device,
+        belt,
+        storage_parameters: software,
+        // GL has one context, whose lock gives up after 6 s.
+        parallel: backend != Backend::Gl,
+    }
 }
 
 /// Shaders that no earlier program has.
@@ -48,12 +66,18 @@ impl Wgpu {
         self.health.check().map_err(|t| self.failed(t, &loading))?;
         let title = self.found.title();
         limits::buffers(&plan, &self.found.limits, &title).map_err(ExecError::Device)?;
+        self.tune(&plan)?;
         let (steps, new) = self.prepare_steps(&plan)?;
         let slots = self.map_slots(&plan);
         let sizes = self.check_memory(&plan, &steps, &slots)?;
         self.build_pipelines(&plan, &steps, new)?;
         let space = self.allocate(&plan, slots, sizes.total)?;
-        let launches = self.record(&plan, &steps, &space, sizes.uniforms);
+        // The uniform block is one more.
+        self.created.buffers += (space.slots.len() + space.states.len() + 1) as u64;
+        self.created.groups += steps.len() as u64;
+        let slab = |b: BufId| self.placed(&space, b);
+        let each: Vec<(&Prepared, &Step)> = steps.iter().zip(&plan.steps).collect();
+        let launches = self.record(&plan, &each, &slab, sizes.uniforms);
         let launches = launches.map_err(|why| {
             ExecError::Device(format!("{title} refused a bind group {loading}: {why}"))
         })?;
@@ -75,18 +99,18 @@ impl Wgpu {
 
     /// Generates, parses and checks the shaders; returns those that are new.
     fn prepare_steps(&self, plan: &Plan) -> Result<(Vec<Prepared>, NewShaders), ExecError> {
-        let shaders: Vec<(Key, u64)> = plan
+        let shaders: Vec<(Key, u64, &'static str)> = plan
             .steps
             .iter()
             .map(|s| {
-                let shader: Shader = wgsl::shader(s, plan, self.options);
-                let workgroups = wgsl::workgroups(s, plan, self.options);
-                (Key::new(&shader, s), workgroups)
+                let v = self.variant(s, plan);
+                let shader: Shader = wgsl::assemble(s, plan, self.options, &v);
+                (Key::new(&shader, s), v.groups, v.file)
             })
             .collect();
         // One step that stands for each new shader.
         let mut first: HashMap<&Key, usize> = HashMap::new();
-        for (n, (key, _)) in shaders.iter().enumerate() {
+        for (n, (key, ..)) in shaders.iter().enumerate() {
             if self.pipelines.get(key).is_none() {
                 first.entry(key).or_insert(n);
             }
@@ -107,7 +131,7 @@ impl Wgpu {
         let new = ready?;
         let facts: HashMap<&Key, Facts> = new.iter().map(|(k, r)| (k, r.facts)).collect();
         let mut steps = Vec::with_capacity(shaders.len());
-        for (n, (key, workgroups)) in shaders.into_iter().enumerate() {
+        for (n, (key, workgroups, file)) in shaders.into_iter().enumerate() {
             let known = facts.get(&key).copied();
             let known = known.or_else(|| self.pipelines.get(&key).map(|b| b.0.facts));
             let facts = known.expect("every shader is new or built");
@@ -121,6 +145,7 @@ impl Wgpu {
                 key,
                 workgroups,
                 facts,
+                file,
             });
         }
         drop(facts);
@@ -163,12 +188,8 @@ impl Wgpu {
         let bytes = |words: u64| bytes_for(words, self.guards);
         let slots: u64 = slots.new.iter().map(|s| bytes(s.1)).sum();
         let states: u64 = states.map(|b| bytes(b.words() as u64)).sum();
-        let align = self.parameter_alignment();
-        let uniforms = steps
-            .iter()
-            .zip(&plan.steps)
-            .map(|(p, s)| limits::uniform_bytes(s, p.facts.uniform_bytes).next_multiple_of(align))
-            .sum();
+        let each = steps.iter().zip(&plan.steps);
+        let uniforms = each.map(|(p, s)| self.uniform_bytes(s, p.facts)).sum();
         let total = slots + states + uniforms;
         // Real GPUs do not tell what is free; there the allocation itself answers.
         let have = if self.found.software {
@@ -187,6 +208,12 @@ impl Wgpu {
         Ok(Sizes { total, uniforms })
     }
 
+    /// Bytes of a step's parameters, up to where the next one's may begin.
+    pub(super) fn uniform_bytes(&self, step: &Step, facts: Facts) -> u64 {
+        let align = self.parameter_alignment();
+        limits::uniform_bytes(step, facts.uniform_bytes).next_multiple_of(align)
+    }
+
     /// Where a step's parameters may begin.
     fn parameter_alignment(&self) -> u64 {
         let l = self.device.limits();
@@ -202,14 +229,14 @@ impl Wgpu {
         steps: &[Prepared],
         new: NewShaders,
     ) -> Result<(), ExecError> {
-        let builder = Builder {
-            device: &self.device,
-            belt: self.belt,
-            storage_parameters: self.options.software,
-            // GL has one context, whose lock gives up after 6 s.
-            parallel: self.found.backend != Backend::Gl,
-        };
+        let builder = builder(
+            &self.device,
+            self.belt,
+            self.options.software,
+            self.found.backend,
+        );
         let keys: Vec<Key> = new.iter().map(|(k, _)| k.clone()).collect();
+        self.created.pipelines += keys.len() as u64;
         self.pipelines.build(&builder, new).map_err(|(i, why)| {
             let n = steps.iter().position(|s| s.key == keys[i]).unwrap_or(0);
             let at = submit::place(plan, n..n + 1);
@@ -268,17 +295,9 @@ impl Wgpu {
         })
     }
 
-    /// Makes the uniform blocks, the bind groups and the launches.
-    fn record(
-        &self,
-        plan: &Plan,
-        steps: &[Prepared],
-        space: &Space,
-        uniforms: u64,
-    ) -> Result<Vec<Launch>, String> {
-        let device = &self.device;
-        let align = self.parameter_alignment();
-        let slab = |b: crate::plan::BufId| match space.places[b.0 as usize] {
+    /// The slot or state of a plan that is being loaded.
+    fn placed<'a>(&'a self, space: &'a Space, b: BufId) -> &'a Slab {
+        match space.places[b.0 as usize] {
             Place::Slot(i) => self
                 .slots
                 .get(i)
@@ -287,7 +306,19 @@ impl Wgpu {
                 .states
                 .get(i)
                 .unwrap_or_else(|| &space.states[i - self.states.len()]),
-        };
+        }
+    }
+
+    /// Makes the uniform blocks, the bind groups and the launches of steps over their buffers.
+    pub(super) fn record<'a>(
+        &self,
+        plan: &Plan,
+        steps: &[(&Prepared, &Step)],
+        slab: &dyn Fn(BufId) -> &'a Slab,
+        uniforms: u64,
+    ) -> Result<Vec<Launch>, String> {
+        let device = &self.device;
+        let align = self.parameter_alignment();
         let mut contents: Vec<u32> = Vec::with_capacity((uniforms / 4) as usize);
         let made = scoped(device, || {
             let block = device.create_buffer(&wgpu::BufferDescriptor {
@@ -300,7 +331,7 @@ impl Wgpu {
                 mapped_at_creation: false,
             });
             let mut launches = Vec::with_capacity(steps.len());
-            for (p, s) in steps.iter().zip(&plan.steps) {
+            for (p, s) in steps {
                 let size = limits::uniform_bytes(s, p.facts.uniform_bytes);
                 let offset = 4 * contents.len() as u64;
                 contents.extend(&s.params.words);
@@ -334,6 +365,7 @@ impl Wgpu {
                     p.workgroups,
                     self.found.limits.workgroups,
                     submit::work(s, plan),
+                    p.file,
                 ));
             }
             self.queue

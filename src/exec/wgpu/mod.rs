@@ -6,6 +6,7 @@
 //! module never reaches for the kernels' Rust twins.
 
 pub mod adapter;
+mod ahead;
 mod belt;
 mod buffers;
 mod health;
@@ -15,23 +16,26 @@ mod pipelines;
 mod profile;
 mod submit;
 mod timer;
+pub mod tune;
 
 use super::wgsl::Options;
 use super::{
-    DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, StepTime, Watch, find,
-    same_len, state,
+    Begun, Choice, DeviceInfo, ExecError, Executor, Memory, Numerics, Place, ProgramId, StepTime,
+    Watch, find, same_len, state,
 };
 use crate::plan::{BufId, Class, Plan};
 use adapter::Found;
+use ahead::{Ahead, Copy};
 use buffers::{GUARD, Link, SENTINEL, Slab, Staging};
 use health::{Health, Trouble};
 use pipelines::Pipelines;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use submit::Launch;
 use timer::Timer;
+use tune::Tuner;
 
 /// What keeps a driver from fusing multiplies with adds. Both are on by default; a measurement may
 /// switch them off, at the price of the bits.
@@ -51,6 +55,23 @@ impl Default for Tuning {
         }
     }
 }
+
+/// What an executor has made of a device's objects so far. (Each write to a buffer also passes through
+/// memory that wgpu itself takes and gives back.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Created {
+    /// Buffers.
+    pub buffers: u64,
+    /// Pipelines.
+    pub pipelines: u64,
+    /// Bind groups.
+    pub groups: u64,
+    /// Times that the host waited for the device.
+    pub waits: u64,
+}
+
+/// Submissions that are not waited for yet, and the steps in them.
+type UnderWay = VecDeque<(wgpu::SubmissionIndex, Range<usize>)>;
 
 struct Loaded {
     plan: Arc<Plan>,
@@ -80,6 +101,13 @@ pub struct Wgpu {
     dispatched: u64,
     lose_at: Option<usize>,
     overrun: Option<String>,
+    tuner: Option<Tuner>,
+    ahead: Ahead,
+    created: Created,
+    /// Variants that measurements chose, by [`tune::key`].
+    choices: BTreeMap<String, Choice>,
+    /// Which variant runs where there is no choice.
+    nth: usize,
 }
 
 impl Wgpu {
@@ -138,6 +166,11 @@ impl Wgpu {
             dispatched: 0,
             lose_at: None,
             overrun: None,
+            tuner: None,
+            ahead: Ahead::default(),
+            created: Created::default(),
+            choices: BTreeMap::new(),
+            nth: 0,
         })
     }
 
@@ -176,6 +209,14 @@ impl Wgpu {
     /// Launches of the last run or trace.
     pub fn dispatches(&self) -> u64 {
         self.dispatched
+    }
+
+    /// What was made so far, and how often the host waited.
+    pub fn created(&self) -> Created {
+        Created {
+            waits: self.health.waits(),
+            ..self.created
+        }
     }
 
     /// Whether pipelines carry the no-contraction belt.
@@ -250,6 +291,7 @@ impl Wgpu {
         let sources: Vec<(&wgpu::Buffer, u64)> = sources.iter().map(|(b, n)| (b, *n)).collect();
         let out = self.staging.read(link, encoder, &sources);
         let after = self.staging.bytes();
+        self.created.buffers += u64::from(before != after);
         self.memory.allocated = self.memory.allocated - before + after;
         self.memory.peak = self.memory.peak.max(self.memory.allocated);
         out
@@ -279,6 +321,22 @@ impl Wgpu {
     }
 
     fn run_all(&mut self, program: usize) -> Result<(), (Trouble, Range<usize>)> {
+        let mut under_way = self.submit_all(program, &[])?;
+        while !under_way.is_empty() {
+            self.wait_first(&mut under_way)?;
+        }
+        self.staging.settled();
+        let all = 0..self.programs[program].launches.len();
+        self.health.check().map_err(|t| (t, all))
+    }
+
+    /// Submits all of a program, then copies of some buffers' first words; returns the submissions that
+    /// were not waited for.
+    fn submit_all(
+        &mut self,
+        program: usize,
+        copies: &[Copy],
+    ) -> Result<UnderWay, (Trouble, Range<usize>)> {
         let work = self.programs[program].launches.iter().map(|l| l.work);
         let lose_at = self.lose_at.take();
         let parts = submit::submissions(work, self.found.software, lose_at);
@@ -287,6 +345,9 @@ impl Wgpu {
             let mut encoder = self.encode(program, steps.clone(), i);
             if let Some(timer) = self.timer.as_mut().filter(|_| i + 1 == parts.len()) {
                 timer.finish(&mut encoder, parts.len());
+            }
+            if i + 1 == parts.len() {
+                copies.iter().for_each(|c| c.encode(&mut encoder));
             }
             let commands = encoder.finish();
             if lose_at == Some(steps.start) {
@@ -300,18 +361,10 @@ impl Wgpu {
                 self.wait_first(&mut under_way)?;
             }
         }
-        while !under_way.is_empty() {
-            self.wait_first(&mut under_way)?;
-        }
-        self.staging.settled();
-        let all = 0..self.programs[program].launches.len();
-        self.health.check().map_err(|t| (t, all))
+        Ok(under_way)
     }
 
-    fn wait_first(
-        &self,
-        under_way: &mut VecDeque<(wgpu::SubmissionIndex, Range<usize>)>,
-    ) -> Result<(), (Trouble, Range<usize>)> {
+    fn wait_first(&self, under_way: &mut UnderWay) -> Result<(), (Trouble, Range<usize>)> {
         match under_way.pop_front() {
             Some((index, steps)) => self
                 .health
@@ -384,16 +437,23 @@ impl Executor for Wgpu {
             timer.clear();
         }
         let begin = Instant::now();
-        let plan = self.programs[program.0].plan.clone();
         let run = match self.health.check() {
             Ok(()) => self.run_all(program.0),
             Err(t) => Err((t, 0..0)),
         };
         self.wall_ms = begin.elapsed().as_secs_f64() * 1e3;
-        run.map_err(|(t, steps)| match steps.is_empty() {
-            true => self.failed(t, &format!("before program {} ran", plan.name)),
-            false => self.failed(t, &submit::place(&plan, steps)),
-        })
+        run.map_err(|(t, steps)| self.failed_in(program.0, t, steps))
+    }
+
+    fn begin(&mut self, program: ProgramId, outputs: &[&str]) -> Result<Begun, ExecError> {
+        self.begin_run(program, outputs)
+    }
+
+    fn end(&mut self, begun: Begun) -> Result<Vec<Vec<u32>>, ExecError> {
+        match begun {
+            Begun::Done(outputs) => Ok(outputs),
+            Begun::UnderWay(n) => self.end_run(n),
+        }
     }
 
     fn read_output(&mut self, program: ProgramId, name: &str) -> Result<Vec<u32>, ExecError> {
@@ -450,6 +510,10 @@ impl Executor for Wgpu {
 
     fn profile(&mut self, program: ProgramId) -> Result<Vec<StepTime>, ExecError> {
         self.profile_plan(program.0)
+    }
+
+    fn choices(&self) -> Vec<Choice> {
+        self.choices.values().cloned().collect()
     }
 
     fn memory(&self) -> Memory {

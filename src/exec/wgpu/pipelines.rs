@@ -172,6 +172,11 @@ impl Pipelines {
         Some((self.built.get(key)?, &layout.0))
     }
 
+    /// Drops a shader that no program uses.
+    pub fn forget(&mut self, key: &Key) {
+        self.built.remove(key);
+    }
+
     /// Builds shaders.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! A run whose steps are timed one by one.
 
-use super::super::wgsl;
 use super::super::{Clock, ExecError, StepTime};
 use super::Wgpu;
 use super::submit;
@@ -20,8 +19,9 @@ impl Wgpu {
         while first < plan.steps.len() {
             let group = first..plan.steps.len().min(first + SUBMISSIONS as usize);
             let times = self.profile_group(program, group.clone())?;
-            for (step, (clock, ms)) in plan.steps[group.clone()].iter().zip(times) {
-                let path = wgsl::file(step, &plan, self.options);
+            let launches = &self.programs[program].launches[group.clone()];
+            for (launch, (clock, ms)) in launches.iter().zip(times) {
+                let path = launch.file;
                 out.push(StepTime { ms, clock, path });
             }
             first = group.end;

@@ -28,6 +28,8 @@ pub(super) struct Launch {
     pub grid: [u32; 3],
     /// Estimated operations.
     pub work: u64,
+    /// The shader file.
+    pub file: &'static str,
 }
 
 impl Launch {
@@ -38,12 +40,14 @@ impl Launch {
         workgroups: u64,
         most: u32,
         work: u64,
+        file: &'static str,
     ) -> Launch {
         Launch {
             pipeline,
             group,
             grid: grid(workgroups, most),
             work,
+            file,
         }
     }
 
@@ -76,6 +80,14 @@ pub(super) fn work(step: &Step, plan: &Plan) -> u64 {
         _ => 0,
     };
     each.saturating_add(inner)
+}
+
+/// Seconds of some work, by order of magnitude: what [`WORK`] and [`WORK_SOFTWARE`] say of devices.
+pub(super) fn seconds(work: f64, software: bool) -> f64 {
+    match software {
+        true => 0.4 * work / WORK_SOFTWARE as f64,
+        false => 0.1 * work / WORK as f64,
+    }
 }
 
 /// Cuts launches into submissions. A submission begins at `cut` too, where one is given.

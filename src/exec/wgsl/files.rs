@@ -31,6 +31,7 @@ embed! {
     "gather.wgsl"
     "gather_grad.wgsl"
     "gemm.wgsl"
+    "gemm_large.wgsl"
     "gemm_quads.wgsl"
     "gemm_registers.wgsl"
     "gemm_small.wgsl"

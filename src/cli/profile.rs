@@ -1,0 +1,196 @@
+//! Where the time of a run's training step goes: what `bench` prints, and `train --profile`.
+
+use super::device::Device;
+use super::job::Weights;
+use super::terminal::interrupted;
+use crate::config::{Scheme, Settings};
+use crate::error::Error;
+use crate::exec::{Choice, Numerics};
+use crate::measure::steps::{Ceilings, KernelTime, Profile, ceilings, profile, trace};
+use crate::models::char_gpt::CharGpt;
+use crate::report::files;
+use crate::train::run::Data;
+use crate::train::session::{Programs, Session};
+use std::path::{Path, PathBuf};
+
+/// What is profiled.
+pub struct Profiling<'a> {
+    /// Where.
+    pub device: &'a Device,
+    /// In which grade.
+    pub numerics: Numerics,
+    /// The run.
+    pub s: &'a Settings,
+    /// Its data.
+    pub data: &'a Data,
+    /// Its model.
+    pub model: CharGpt,
+    /// Its initial weights.
+    pub weights: &'a Weights,
+    /// Steps that count.
+    pub steps: usize,
+}
+
+impl Profiling<'_> {
+    /// Profiles each scheme, prints it, and writes it to the file that `file` names, the variants of its
+    /// kernels beside it, and all schemes to a trace. Returns whether it came to its end.
+    ///
+    /// # Errors
+    /// The device failed, or a file cannot be written.
+    pub fn go(
+        &self,
+        schemes: &[Scheme],
+        file: &dyn Fn(Scheme) -> PathBuf,
+        trace_file: Option<&Path>,
+    ) -> Result<bool, Error> {
+        let ceilings = ceilings(self.device.open(Numerics::Fast)?.as_mut())?;
+        println!(
+            "ceilings: {:.3} TFLOP/s of multiply-adds, {:.1} GB/s of a copy",
+            ceilings.tflops, ceilings.gbytes
+        );
+        let mut done: Vec<(&str, Profile)> = Vec::new();
+        for &scheme in schemes {
+            let programs = Programs::compile(&self.model, self.s, scheme, false)?;
+            let exec = self.device.open(self.numerics)?;
+            let mut session = Session::new(exec, self.model, &programs, self.weights)?;
+            let run = (self.s, self.data);
+            let plan = programs.train();
+            let Some(p) = profile(&mut session, plan, run, self.steps, &interrupted)? else {
+                println!("stopped; the schemes done by then are in the files");
+                return Ok(false);
+            };
+            show(scheme.name(), self.s, &p, ceilings);
+            let file = file(scheme);
+            files::write_atomic(&file, &table(&p, ceilings)?)?;
+            let choices = session.exec().choices();
+            if !choices.is_empty() {
+                show_variants(&choices);
+                files::write_atomic(&variants_file(&file), &variants(&choices)?)?;
+            }
+            done.push((scheme.name(), p));
+        }
+        if let Some(path) = trace_file {
+            let profiles: Vec<(&str, &Profile)> = done.iter().map(|(n, p)| (*n, p)).collect();
+            files::write_atomic(path, trace(&profiles).as_bytes())?;
+        }
+        Ok(true)
+    }
+}
+
+/// The file of the variants beside that of the kernels.
+fn variants_file(file: &Path) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    file.with_file_name(format!("{stem}_variants.csv"))
+}
+
+/// The variants of each kernel and shape, those that run marked with a star.
+fn show_variants(choices: &[Choice]) {
+    println!(
+        "\nvariants, by kernel, parameters and types; * runs, the first would run unmeasured; us a launch"
+    );
+    for c in choices {
+        println!("{}", super::plain(&c.key));
+        let each = c.times.iter().map(|(name, us)| {
+            let mark = if *name == c.taken { "*" } else { "" };
+            format!("{mark}{} {us:.1}", super::plain(name))
+        });
+        println!("    {}", each.collect::<Vec<_>>().join(", "));
+    }
+}
+
+fn variants(choices: &[Choice]) -> Result<Vec<u8>, Error> {
+    let internal = |e: csv::Error| Error::Internal(e.to_string());
+    let mut w = csv::Writer::from_writer(Vec::new());
+    w.write_record(["kernel", "shape", "variant", "us", "taken"])
+        .map_err(internal)?;
+    for c in choices {
+        let (kernel, _) = c.key.split_once(' ').unwrap_or((&c.key, ""));
+        for (name, us) in &c.times {
+            let taken = if *name == c.taken { "yes" } else { "no" };
+            w.write_record([kernel, &c.key, name, &format!("{us:.2}"), taken])
+                .map_err(internal)?;
+        }
+    }
+    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+}
+
+/// Fractions of the ceilings that a kernel reaches: of the multiply-adds, of the bandwidth.
+fn fractions(k: &KernelTime, c: Ceilings) -> (f64, f64) {
+    let second = k.ms * 1e-3;
+    (
+        k.flops as f64 / second / (c.tflops * 1e12),
+        k.bytes as f64 / second / (c.gbytes * 1e9),
+    )
+}
+
+fn show(scheme: &str, s: &Settings, p: &Profile, c: Ceilings) {
+    let sum: f64 = p.kernels.iter().map(|k| k.ms).sum();
+    println!(
+        "\n{} at batch {}, {scheme}: {:.2} ms a step; {} launches, {:.2} ms by themselves ({})",
+        s.name,
+        s.batch,
+        p.step_ms,
+        p.launches.len(),
+        sum,
+        p.clock.name()
+    );
+    println!(
+        "{:<18} {:>8} {:>10} {:>7} {:>10} {:>9} {:>7} {:>7}",
+        "kernel", "launches", "ms", "share", "MB", "MFLOP", "of FLOP", "of GB/s"
+    );
+    for k in &p.kernels {
+        let (flops, bytes) = fractions(k, c);
+        println!(
+            "{:<18} {:>8} {:>10.3} {:>6.1}% {:>10.2} {:>9.1} {:>6.1}% {:>6.1}%",
+            k.kernel,
+            k.launches,
+            k.ms,
+            100.0 * k.ms / sum,
+            k.bytes as f64 / 1e6,
+            k.flops as f64 / 1e6,
+            100.0 * flops,
+            100.0 * bytes
+        );
+    }
+}
+
+fn table(p: &Profile, c: Ceilings) -> Result<Vec<u8>, Error> {
+    let internal = |e: csv::Error| Error::Internal(e.to_string());
+    let mut w = csv::Writer::from_writer(Vec::new());
+    w.write_record([
+        "kernel",
+        "launches",
+        "ms",
+        "bytes",
+        "flop",
+        "flop_fraction",
+        "bandwidth_fraction",
+    ])
+    .map_err(internal)?;
+    for k in &p.kernels {
+        let (flops, bytes) = fractions(k, c);
+        w.write_record([
+            k.kernel.to_string(),
+            k.launches.to_string(),
+            format!("{:.4}", k.ms),
+            k.bytes.to_string(),
+            k.flops.to_string(),
+            format!("{flops:.4}"),
+            format!("{bytes:.4}"),
+        ])
+        .map_err(internal)?;
+    }
+    let sum: f64 = p.kernels.iter().map(|k| k.ms).sum();
+    let last = ["sum of launches".into(), p.launches.len().to_string()];
+    let none = || vec![String::new(); 4];
+    w.write_record(last.into_iter().chain([format!("{sum:.4}")]).chain(none()))
+        .map_err(internal)?;
+    let step = [
+        "whole step".into(),
+        String::new(),
+        format!("{:.4}", p.step_ms),
+    ];
+    w.write_record(step.into_iter().chain(none()))
+        .map_err(internal)?;
+    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+}
