@@ -64,6 +64,7 @@ fn halves(step: &Step, scratch: BufId, n: usize) -> (Step, Step) {
         reads: step.reads[..own].to_vec(),
         writes: vec![scratch],
         label: step.label.clone(),
+        origin: step.origin.clone(),
     };
     let mut access = vec![(1, n)];
     access.extend(operands.iter().map(|o| o.1));
@@ -76,6 +77,7 @@ fn halves(step: &Step, scratch: BufId, n: usize) -> (Step, Step) {
         reads,
         writes: step.writes.clone(),
         label: step.label.clone(),
+        origin: step.origin.clone(),
     };
     (product, rest)
 }
