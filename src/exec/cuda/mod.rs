@@ -9,10 +9,10 @@
 //! that fails they are launched one by one, and [`Cuda::way`] says why. All of CUDA stands behind
 //! [`Driver`].
 //!
-//! **None of this has run on a GPU by us so far**: no NVIDIA GPU was at hand. What was seen: the emitted
-//! text of every kernel compiles for sm_80 and sm_90a with NVRTC; compiled by the host's C++ compiler, with
-//! a fiber for each thread of a block, it gives the CPU executor's bits; and this executor trains over that
-//! emulation.
+//! **None of this has run on a GPU by us so far**: no NVIDIA GPU was at hand. What was seen: emitted texts
+//! compile for sm_80 and sm_90a with NVRTC (how many, the README says); compiled by the host's C++
+//! compiler, with a fiber for each thread of a block, they give the CPU executor's bits; and this executor
+//! trains over that emulation.
 
 #[cfg(feature = "cuda")]
 pub mod blas;
