@@ -1,5 +1,8 @@
-//! The trainers of shower generators: they learn, and what judges them does not depend on the precision that
-//! they train in.
+//! The trainers of shower generators: they learn, with the same bits everywhere, and what judges them does not
+//! depend on the precision that they train in.
+
+#[path = "common/devices.rs"]
+mod devices;
 
 use isobit::exec::Executor;
 use isobit::exec::cpu::Cpu;
@@ -47,6 +50,44 @@ fn go(exec: Box<dyn Executor>, s: &Settings, precision: &str) -> Outcome {
     let policy = policy(precision).expect("a precision");
     let mut t = trainer(exec, &s, &policy).expect("loads");
     run(&mut *t, &s, None, &mut Silent).expect("runs")
+}
+
+fn bits(o: &Outcome) -> Vec<String> {
+    let steps = o.steps.iter().map(|r| format!("{r:?}"));
+    steps
+        .chain(o.evaluations.iter().map(|e| format!("{e:?}")))
+        .collect()
+}
+
+/// Every model on one thread and two, and in each precision on one of the devices, which take turns: a
+/// software GPU compiles the programs of one model for half a minute.
+#[test]
+fn every_model_has_the_same_bits_on_every_device() {
+    let devices = devices::devices().len();
+    let mut turn = 0;
+    for kind in [Kind::Flow, Kind::Ddpm, Kind::Wgan] {
+        for (trunk, shares) in [
+            (TrunkKind::Plain, Shares::OneShot),
+            (TrunkKind::Routed, Shares::OneShot),
+            (TrunkKind::Plain, Shares::Autoregressive),
+        ] {
+            let s = tiny(kind, trunk, shares);
+            for precision in ["fp32", "mixed"] {
+                let what = format!("{kind:?} {trunk:?} {shares:?} {precision}");
+                let expected = bits(&go(cpu(), &s, precision));
+                let one = Box::new(Cpu::new(Some(1)).expect("a thread"));
+                assert_eq!(expected, bits(&go(one, &s, precision)), "{what}: a thread");
+                if devices > 0 {
+                    let all = devices::devices();
+                    let (label, device) = all.into_iter().nth(turn % devices).expect("as before");
+                    let have = bits(&go(Box::new(device), &s, precision));
+                    assert_eq!(expected, have, "{what} on {label}");
+                    println!("{what}: the same bits on {label}");
+                }
+                turn += 1;
+            }
+        }
+    }
 }
 
 /// The validation loss and what is drawn depend on the weights alone.
