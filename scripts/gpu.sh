@@ -70,7 +70,9 @@ part check 60 "$ISOBIT" check --on "cpu,${BACKEND:-vulkan}${ADAPTER:+:$ADAPTER}"
 echo
 echo "== products: dtype, ms, TFLOP/s, kernel, grade, of the ceiling"
 for f in "$out"/gemm_*.csv; do
-    [ -e "$f" ] && echo "$(basename "$f" .csv)" && cut -d, -f1-3,6,7,9 "$f" | sed 1d
+    # From the end: a device's name may hold commas.
+    [ -e "$f" ] && echo "$(basename "$f" .csv)" &&
+        awk -F, 'NR > 1 { print "  " $1, $2, $3, $(NF - 4) ",", $(NF - 3) ",", $(NF - 1) }' "$f"
 done
 echo "== steps: of all launches, and whole, in ms; attention: ms, FLOP of the ceiling"
 for f in "$out"/portable/bench_*.csv "$out"/fast/bench_*.csv; do

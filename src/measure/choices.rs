@@ -178,6 +178,13 @@ impl Book for Kept {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+        if self.new.is_empty() {
+            tell!(
+                "tuning: the first kernel was not done within {:.1} s; all take their usual variants (--retune takes longer)",
+                took.as_secs_f64()
+            );
+            return;
+        }
         let others = self.new.values().filter(|c| c.taken != c.times[0].0);
         tell!(
             "tuned: {} kernels in {:.1} s, {} of them take another variant than the usual one; kept for later runs",
