@@ -240,8 +240,8 @@ fn the_report_is_whole_in_a_browser() {
         let plots = plots.as_array().expect("plots");
         assert_eq!(
             plots.len(),
-            22,
-            "{label}: eleven plots of one tag, ten of the other, products"
+            34,
+            "{label}: seventeen plots of one tag, sixteen of the other, products"
         );
         for p in plots {
             let n = |k: &str| p[k].as_u64().unwrap_or(0);

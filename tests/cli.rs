@@ -64,6 +64,7 @@ fn a_run_leaves_the_documented_files() {
         listing(&dir.join("out")),
         [
             "checkpoints",
+            "cost_x.csv",
             "curve_bf16_x.csv",
             "curve_fp32_x.csv",
             "curve_fp32eval_bf16_x.csv",

@@ -195,7 +195,7 @@ fn a_whole_folder_gives_a_page_and_plots() {
     assert!(o.status.success(), "{}", stderr(&o));
     let said = stdout(&o);
     assert!(
-        said.contains("verdict (_lowlr)") && said.contains("22 plots"),
+        said.contains("verdict (_lowlr)") && said.contains("34 plots"),
         "{said}"
     );
     let page = std::fs::read_to_string(run.join("report.html")).expect("the page");

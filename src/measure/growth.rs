@@ -262,19 +262,20 @@ fn least_squares(points: &[&Point], n: usize, amount: &dyn Fn(&Point, usize) -> 
             row
         })
         .collect();
+    // The matrix is symmetric and has no negative eigenvalue: its diagonal is pivot enough. A term that is
+    // never there, or that others make up, leaves nothing of its own pivot, and gets nothing.
+    let least: Vec<f64> = (0..n).map(|i| 1e-12 * rows[i][i]).collect();
     for i in 0..n {
-        let pivot = (i..n).max_by(|&a, &b| rows[a][i].abs().total_cmp(&rows[b][i].abs()));
-        rows.swap(i, pivot.unwrap_or(i));
+        if rows[i][i] <= least[i] {
+            rows[i].fill(0.0);
+            continue;
+        }
+        let row = rows[i].clone();
         for j in (0..n).filter(|&j| j != i) {
-            // A term that others make up exactly gets nothing.
-            let factor = match rows[i][i] {
-                0.0 => 0.0,
-                p => rows[j][i] / p,
-            };
-            let row = rows[i].clone();
+            let factor = rows[j][i] / row[i];
             rows[j]
                 .iter_mut()
-                .zip(row)
+                .zip(&row)
                 .for_each(|(x, y)| *x -= factor * y);
         }
     }
