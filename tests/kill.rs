@@ -38,6 +38,7 @@ fn ledgers(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let timed = |n: &str| {
         n.ends_with(".json")
             || n.starts_with("summary")
+            || n.starts_with("cost")
             || n.contains("checkpoints")
             || n.starts_with("report")
             || n.starts_with("plots")

@@ -229,7 +229,7 @@ fn a_whole_folder_gives_a_page_and_plots() {
         }
         plots += 1;
     }
-    assert_eq!(plots, 44);
+    assert_eq!(plots, 68);
     // The same files give the same report.
     assert!(isobit(&dir, &["report", "results/a"]).status.success());
     assert_eq!(
