@@ -7,7 +7,6 @@ mod common;
 mod emulated;
 mod plans;
 
-use emulated::{Emulated, emulated};
 use isobit::exec::cpu::Cpu;
 use isobit::exec::cuda::driver::Driver;
 use isobit::exec::cuda::emit::Kernel;
@@ -15,6 +14,7 @@ use isobit::exec::cuda::{Cuda, kernel, options};
 use isobit::exec::{Executor, Numerics, wgsl};
 use isobit::kernels;
 use isobit::plan::Plan;
+use plans::{differing, trace};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -166,39 +166,6 @@ fn kernels_compile_for_ampere_and_hopper() {
     assert!(texts.len() > kernels::ALL.len());
 }
 
-/// What a plan leaves behind: the words of each write of each step.
-type Written = Vec<(&'static str, Vec<u32>)>;
-
-fn trace(exec: &mut dyn Executor, plan: &Arc<Plan>, inputs: &[Vec<u32>]) -> Written {
-    let id = exec.load(plan.clone()).unwrap_or_else(|e| panic!("{e}"));
-    for (i, words) in inputs.iter().enumerate() {
-        exec.write_input(id, &format!("x{i}"), words)
-            .expect("written");
-    }
-    let mut out = Vec::new();
-    exec.trace(id, &mut |_, step, wrote| {
-        out.extend(wrote.iter().map(|(_, w)| (step.kernel.name, w.clone())));
-        true
-    })
-    .unwrap_or_else(|e| panic!("{e}"));
-    out
-}
-
-fn same(a: u32, b: u32) -> bool {
-    let nan = |u: u32| u & 0x7fff_ffff > 0x7f80_0000;
-    a == b || (nan(a) && nan(b))
-}
-
-fn device() -> Option<Emulated> {
-    match emulated() {
-        Ok(d) => Some(d),
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
-}
-
 /// A plan with its name and the words of its inputs.
 type Row = (String, Arc<Plan>, Vec<Vec<u32>>);
 
@@ -226,10 +193,7 @@ fn holds(rows: &[Row], exec: &mut Cuda) {
         let want = trace(&mut cpu, plan, inputs);
         let have = trace(exec, plan, inputs);
         for ((kernel, want), (_, have)) in want.iter().zip(&have) {
-            assert_eq!(want.len(), have.len());
-            let bad: Vec<usize> = (0..want.len())
-                .filter(|&i| !same(want[i], have[i]))
-                .collect();
+            let bad = differing(want, have);
             let entry = table.entry(kernel).or_insert((0, 0));
             *entry = (entry.0 + bad.len(), entry.1 + want.len());
             if let Some(&i) = bad.first() {
@@ -257,7 +221,9 @@ fn holds(rows: &[Row], exec: &mut Cuda) {
 
 #[test]
 fn emulated_kernels_give_the_twins_bits() {
-    let Some(mut d) = device() else { return };
+    let Some(mut d) = emulated::device() else {
+        return;
+    };
     let rows = rows();
     // Many texts in one run of the compiler.
     let named: Vec<(String, Plan)> = (rows.iter())

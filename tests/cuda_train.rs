@@ -8,7 +8,7 @@ mod emulated;
 mod plans;
 
 use common::repo;
-use emulated::{Calls, Emulated, emulated};
+use emulated::{Calls, Emulated, device, emulated};
 use isobit::config::{Preset, Scheme, Settings};
 use isobit::dtype::DType;
 use isobit::exec::cpu::Cpu;
@@ -25,16 +25,6 @@ use isobit::train::weights;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-
-fn device() -> Option<Emulated> {
-    match emulated() {
-        Ok(d) => Some(d),
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
-}
 
 /// An executor over a device, with what it asks of it.
 fn over(d: Emulated, numerics: Numerics) -> (Cuda, Rc<RefCell<Calls>>) {

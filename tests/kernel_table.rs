@@ -5,39 +5,12 @@ mod common;
 mod devices;
 mod plans;
 
-use isobit::exec::Executor;
 use isobit::exec::cpu::Cpu;
 use isobit::exec::wgpu::{Tuning, Wgpu};
 use isobit::plan::Plan;
+use plans::{Written, differing, trace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What a plan leaves behind: the words of each write of each step.
-type Written = Vec<(&'static str, Vec<u32>)>;
-
-fn trace(exec: &mut dyn Executor, plan: &Arc<Plan>, inputs: &[Vec<u32>]) -> Written {
-    let id = exec.load(plan.clone()).expect("loads");
-    for (i, words) in inputs.iter().enumerate() {
-        exec.write_input(id, &format!("x{i}"), words)
-            .expect("written");
-    }
-    let mut out = Vec::new();
-    exec.trace(id, &mut |_, step, wrote| {
-        out.extend(wrote.iter().map(|(_, w)| (step.kernel.name, w.clone())));
-        true
-    })
-    .expect("runs");
-    out
-}
-
-/// Elements that differ. The bits of NaNs are outside the contract.
-fn differing(a: &[u32], b: &[u32]) -> Vec<usize> {
-    let nan = |u: u32| u & 0x7fff_ffff > 0x7f80_0000;
-    assert_eq!(a.len(), b.len());
-    (0..a.len())
-        .filter(|&i| a[i] != b[i] && !(nan(a[i]) && nan(b[i])))
-        .collect()
-}
 
 /// A plan with its inputs and what the CPU makes of them.
 struct Row {

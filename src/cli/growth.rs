@@ -113,9 +113,7 @@ fn verdict(fit: &Fit, points: &[Point]) -> String {
 }
 
 fn write(path: &Path, points: &[Point], [flops, kinds]: &[Fit; 2]) -> Result<(), Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record([
+    let header = [
         "axis",
         "n_layer",
         "n_embd",
@@ -128,17 +126,15 @@ fn write(path: &Path, points: &[Point], [flops, kinds]: &[Fit; 2]) -> Result<(),
         "ms",
         "fit_flop_ms",
         "fit_kinds_ms",
-    ])
-    .map_err(internal)?;
-    for p in points {
+    ];
+    let rows = points.iter().map(|p| {
         let mut row = vec![p.axis.to_string()];
         row.extend(p.extents.iter().map(usize::to_string));
         let counts = [p.flops, p.products, p.attention, p.bytes];
         row.extend(counts.iter().map(|x| format!("{x:.0}")));
         let times = [p.ms, flops.ms(p), kinds.ms(p)];
         row.extend(times.iter().map(|x| format!("{x:.4}")));
-        w.write_record(row).map_err(internal)?;
-    }
-    let bytes = w.into_inner().map_err(|e| Error::Internal(e.to_string()))?;
-    files::write_atomic(path, &bytes)
+        row
+    });
+    files::write_atomic(path, &files::csv_bytes(header, rows)?)
 }

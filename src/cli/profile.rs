@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::exec::{Choice, Numerics};
 use crate::measure::steps::{Ceilings, KernelTime, Profile, ceilings, profile, trace};
 use crate::models::char_gpt::CharGpt;
-use crate::report::files;
+use crate::report::files::{self, csv_bytes};
 use crate::train::run::Data;
 use crate::train::session::{Programs, Session};
 use std::path::{Path, PathBuf};
@@ -99,19 +99,14 @@ fn show_variants(choices: &[Choice]) {
 }
 
 fn variants(choices: &[Choice]) -> Result<Vec<u8>, Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record(["kernel", "shape", "variant", "us", "taken"])
-        .map_err(internal)?;
-    for c in choices {
+    let rows = choices.iter().flat_map(|c| {
         let (kernel, _) = c.key.split_once(' ').unwrap_or((&c.key, ""));
-        for (name, us) in &c.times {
+        c.times.iter().map(move |(name, us)| {
             let taken = if *name == c.taken { "yes" } else { "no" };
-            w.write_record([kernel, &c.key, name, &format!("{us:.2}"), taken])
-                .map_err(internal)?;
-        }
-    }
-    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+            [kernel, &c.key, name, &format!("{us:.2}"), taken].map(String::from)
+        })
+    });
+    csv_bytes(["kernel", "shape", "variant", "us", "taken"], rows)
 }
 
 /// Fractions of the ceilings that a kernel reaches: of the multiply-adds, of the bandwidth.
@@ -155,9 +150,7 @@ fn show(scheme: &str, s: &Settings, p: &Profile, c: Ceilings) {
 }
 
 fn table(p: &Profile, c: Ceilings) -> Result<Vec<u8>, Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record([
+    let header = [
         "kernel",
         "launches",
         "ms",
@@ -165,11 +158,10 @@ fn table(p: &Profile, c: Ceilings) -> Result<Vec<u8>, Error> {
         "flop",
         "flop_fraction",
         "bandwidth_fraction",
-    ])
-    .map_err(internal)?;
-    for k in &p.kernels {
+    ];
+    let kernels = p.kernels.iter().map(|k| {
         let (flops, bytes) = fractions(k, c);
-        w.write_record([
+        [
             k.kernel.to_string(),
             k.launches.to_string(),
             format!("{:.4}", k.ms),
@@ -177,20 +169,23 @@ fn table(p: &Profile, c: Ceilings) -> Result<Vec<u8>, Error> {
             k.flops.to_string(),
             format!("{flops:.4}"),
             format!("{bytes:.4}"),
-        ])
-        .map_err(internal)?;
-    }
+        ]
+    });
+    let timed = |name: &str, launches: String, ms: f64| {
+        let none = String::new;
+        let name = name.to_string();
+        [
+            name,
+            launches,
+            format!("{ms:.4}"),
+            none(),
+            none(),
+            none(),
+            none(),
+        ]
+    };
     let sum: f64 = p.kernels.iter().map(|k| k.ms).sum();
-    let last = ["sum of launches".into(), p.launches.len().to_string()];
-    let none = || vec![String::new(); 4];
-    w.write_record(last.into_iter().chain([format!("{sum:.4}")]).chain(none()))
-        .map_err(internal)?;
-    let step = [
-        "whole step".into(),
-        String::new(),
-        format!("{:.4}", p.step_ms),
-    ];
-    w.write_record(step.into_iter().chain(none()))
-        .map_err(internal)?;
-    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+    let sum = timed("sum of launches", p.launches.len().to_string(), sum);
+    let step = timed("whole step", String::new(), p.step_ms);
+    csv_bytes(header, kernels.chain([sum, step]))
 }

@@ -2,6 +2,7 @@
 
 use super::Row;
 use crate::error::Error;
+use crate::report::files::csv_bytes;
 
 /// The columns of `gemm.csv`. The first three are those of the script that this program answers to.
 pub const COLUMNS: [&str; 10] = [
@@ -26,11 +27,8 @@ fn emulation(r: &Row) -> &'static str {
 /// # Errors
 /// A fault of the program itself.
 pub fn csv(rows: &[Row]) -> Result<Vec<u8>, Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record(COLUMNS).map_err(internal)?;
-    for r in rows {
-        w.write_record([
+    let row = |r: &Row| {
+        [
             r.format.name().to_string(),
             format!("{:.4}", r.ms),
             figures(r.tflops),
@@ -41,10 +39,9 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, Error> {
             emulation(r).to_string(),
             format!("{:.4}", r.ceiling_fraction),
             format!("{:.4e}", r.error),
-        ])
-        .map_err(internal)?;
-    }
-    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+        ]
+    };
+    csv_bytes(COLUMNS, rows.iter().map(row))
 }
 
 /// Four significant figures, without an exponent.

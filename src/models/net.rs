@@ -70,6 +70,20 @@ impl Net {
         out
     }
 
+    /// The network of the shares of `layers`, beside this one of their total.
+    pub fn of_shares(self, layers: usize, autoregressive: bool) -> Net {
+        let d = layers - 1;
+        let (width, positions) = if autoregressive { (1, d) } else { (d, 0) };
+        Net {
+            name: "shares",
+            input: width,
+            output: width,
+            total: true,
+            positions,
+            ..self
+        }
+    }
+
     /// Masks that it reads.
     pub fn constants(&self) -> Vec<Constant> {
         let mut out = self.trunk.constants();

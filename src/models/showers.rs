@@ -145,16 +145,7 @@ impl Denoiser {
 
     /// The network of the shares.
     pub fn shares(&self) -> Net {
-        let d = self.layers - 1;
-        let (width, positions) = if self.autoregressive { (1, d) } else { (d, 0) };
-        Net {
-            name: "shares",
-            input: width,
-            output: width,
-            total: true,
-            positions,
-            ..self.total()
-        }
+        self.total().of_shares(self.layers, self.autoregressive)
     }
 }
 

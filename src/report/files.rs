@@ -13,6 +13,24 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_with(path, |f| f.write_all(bytes))
 }
 
+/// A CSV file's bytes.
+///
+/// # Errors
+/// A row of another length than the header's, which is a fault of the program itself.
+pub fn csv_bytes<H, R>(header: H, rows: impl IntoIterator<Item = R>) -> Result<Vec<u8>, Error>
+where
+    H: IntoIterator<Item: AsRef<[u8]>>,
+    R: IntoIterator<Item: AsRef<[u8]>>,
+{
+    let internal = |e: csv::Error| Error::Internal(e.to_string());
+    let mut w = csv::Writer::from_writer(Vec::new());
+    w.write_record(header).map_err(internal)?;
+    for row in rows {
+        w.write_record(row).map_err(internal)?;
+    }
+    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+}
+
 /// As [`write_atomic`], and syncs the folder: when this returns, a loss of power does not bring the old
 /// file back.
 ///

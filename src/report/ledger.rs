@@ -1,6 +1,6 @@
 //! The CSV files of a run: their columns, and their rows as they grow.
 
-use super::files::write_atomic;
+use super::files::{csv_bytes, write_atomic};
 use super::sheets::{SHEETS, Sheets, maybe};
 use crate::error::Error;
 use std::path::{Path, PathBuf};
@@ -165,13 +165,7 @@ pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> Result<Vec<u8>, Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record(header).map_err(internal)?;
-    for r in rows {
-        w.write_record(r).map_err(internal)?;
-    }
-    w.into_inner().map_err(|e| Error::Internal(e.to_string()))
+    csv_bytes(header, rows)
 }
 
 impl SchemeLedger {

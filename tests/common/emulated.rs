@@ -106,6 +106,17 @@ pub fn emulated() -> Result<Emulated, String> {
     })
 }
 
+/// The same, or none, with the reason printed.
+pub fn device() -> Option<Emulated> {
+    match emulated() {
+        Ok(d) => Some(d),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
 impl Emulated {
     /// The allocation with an address, and the words before it there.
     fn find(&self, at: Address) -> (u64, usize) {

@@ -3,6 +3,7 @@
 
 use crate::common::cases::{Filled, all_cases};
 use isobit::dtype::DType;
+use isobit::exec::Executor;
 use isobit::graph::{Graph, Program, Type};
 use isobit::kernels::{Params, rng};
 pub use isobit::measure::plans::multiply_add;
@@ -14,6 +15,34 @@ use isobit::passes::scaling::Scaling;
 use isobit::plan::{Buf, BufId, Class, Plan, Step};
 use isobit::shape::Shape;
 use isobit::train::ledgers::{snapshot_program, swallow_program};
+use std::sync::Arc;
+
+/// What a plan leaves behind: the words of each write of each step.
+pub type Written = Vec<(&'static str, Vec<u32>)>;
+
+pub fn trace(exec: &mut dyn Executor, plan: &Arc<Plan>, inputs: &[Vec<u32>]) -> Written {
+    let id = exec.load(plan.clone()).expect("loads");
+    for (i, words) in inputs.iter().enumerate() {
+        exec.write_input(id, &format!("x{i}"), words)
+            .expect("written");
+    }
+    let mut out = Vec::new();
+    exec.trace(id, &mut |_, step, wrote| {
+        out.extend(wrote.iter().map(|(_, w)| (step.kernel.name, w.clone())));
+        true
+    })
+    .expect("runs");
+    out
+}
+
+/// Elements that differ. The bits of NaNs are outside the contract.
+pub fn differing(a: &[u32], b: &[u32]) -> Vec<usize> {
+    let nan = |u: u32| u & 0x7fff_ffff > 0x7f80_0000;
+    assert_eq!(a.len(), b.len());
+    (0..a.len())
+        .filter(|&i| a[i] != b[i] && !(nan(a[i]) && nan(b[i])))
+        .collect()
+}
 
 /// A plan that computes one case of the operation table: inputs `x0`, `x1`, ..., output `y`.
 pub fn of_case(case: &Case) -> Plan {

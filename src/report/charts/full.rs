@@ -31,22 +31,26 @@ fn lines(series: &[Series], y_label: &str, form: Form, range: Option<(f64, f64)>
     })
 }
 
-/// How far what was stored of each update points where AdamW pointed.
-pub(super) fn cosines(g: &Group) -> Option<Chart> {
+/// A line for each scheme that has points.
+fn by_scheme(g: &Group, points: impl Fn(&Scheme) -> Vec<(f64, f64)>) -> Vec<Series> {
     let of = |s: &Scheme| Series {
         name: s.name.into(),
         look: look(s.name),
         stairs: false,
-        points: (s.full.updates.iter())
+        points: points(s),
+    };
+    let all = g.schemes.iter().map(of);
+    all.filter(|s| !s.points.is_empty()).collect()
+}
+
+/// How far what was stored of each update points where AdamW pointed.
+pub(super) fn cosines(g: &Group) -> Option<Chart> {
+    let series = by_scheme(g, |s| {
+        (s.full.updates.iter())
             .filter(|u| u.tensor == WHOLE)
             .filter_map(|u| Some((u.step as f64, u.cosine?)))
-            .collect(),
-    };
-    let series: Vec<Series> = g.schemes.iter().map(of).collect();
-    let series: Vec<Series> = series
-        .into_iter()
-        .filter(|s| !s.points.is_empty())
-        .collect();
+            .collect()
+    });
     (!series.is_empty()).then(|| Chart {
         id: format!("update-cosine{}", g.tag),
         title: "What is left of each update".into(),
@@ -272,19 +276,11 @@ pub(super) fn losses(g: &Group) -> Option<Chart> {
 
 /// Which loss scale would have suited.
 pub(super) fn scales(g: &Group) -> Option<Chart> {
-    let of = |s: &Scheme| Series {
-        name: s.name.into(),
-        look: look(s.name),
-        stairs: false,
-        points: (s.full.scales.iter())
+    let series = by_scheme(g, |s| {
+        (s.full.scales.iter())
             .filter_map(|r| Some((r.step as f64, r.best?)))
-            .collect(),
-    };
-    let series: Vec<Series> = g.schemes.iter().map(of).collect();
-    let series: Vec<Series> = series
-        .into_iter()
-        .filter(|s| !s.points.is_empty())
-        .collect();
+            .collect()
+    });
     (!series.is_empty()).then(|| Chart {
         id: format!("suitable-scale{}", g.tag),
         title: "Loss scales that would suit".into(),

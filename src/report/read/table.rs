@@ -141,10 +141,7 @@ impl Table {
         low: f64,
         high: f64,
     ) -> Result<Option<f64>, Error> {
-        match self.text(row, column).trim().is_empty() {
-            true => Ok(None),
-            false => self.number(row, column, low, high).map(Some),
-        }
+        self.unless(&[""], (row, column), low, high)
     }
 
     /// A number within bounds, or none where the field says that there is none: a run that has gone astray
@@ -159,9 +156,19 @@ impl Table {
         low: f64,
         high: f64,
     ) -> Result<Option<f64>, Error> {
-        match self.text(row, column).trim() {
-            "NaN" | "inf" | "-inf" => Ok(None),
-            _ => self.number(row, column, low, high).map(Some),
+        self.unless(&["NaN", "inf", "-inf"], (row, column), low, high)
+    }
+
+    fn unless(
+        &self,
+        absent: &[&str],
+        (row, column): (usize, &str),
+        low: f64,
+        high: f64,
+    ) -> Result<Option<f64>, Error> {
+        match absent.contains(&self.text(row, column).trim()) {
+            true => Ok(None),
+            false => self.number(row, column, low, high).map(Some),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::exec::Executor;
 use crate::kernels::optim::HYPER;
 use crate::passes::autocast::Policy;
-use crate::report::files::write_atomic;
+use crate::report::files::{csv_bytes, write_atomic};
 use crate::train::schedule::{Adam, cosine};
 use crate::train::weights::{Tensors, save};
 use adversarial::Adversarial;
@@ -306,12 +306,5 @@ pub fn table(
     header: Vec<String>,
     rows: impl Iterator<Item = Vec<String>>,
 ) -> Result<(), Error> {
-    let internal = |e: csv::Error| Error::Internal(e.to_string());
-    let mut w = csv::Writer::from_writer(Vec::new());
-    w.write_record(header).map_err(internal)?;
-    for row in rows {
-        w.write_record(row).map_err(internal)?;
-    }
-    let bytes = w.into_inner().map_err(|e| Error::Internal(e.to_string()))?;
-    write_atomic(path, &bytes)
+    write_atomic(path, &csv_bytes(header, rows)?)
 }
