@@ -32,29 +32,25 @@ mod micro;
 mod pack;
 mod row;
 pub(super) mod small;
+mod task;
 #[cfg(test)]
 mod tests;
+mod work;
 
-use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::math::{FLOOR_BF16_OPERAND, FLOOR_F32_OPERAND};
 use super::simd::{Isa, fused, isa};
 use finish::Finish;
 pub use finish::{Epilogue, Target};
-use micro::{Kernels, MAX_TILE, Micro, Steps};
+use micro::Kernels;
 use pack::{Data, Panels, Source};
-use rayon::prelude::*;
+use work::{SHARED, for_each_task, with_scratch};
 
-/// Length of a k block: a left panel of it fits in the first-level cache.
-const KC: usize = 384;
 /// Packed elements of the shared operand per pass (8 MiB of f32).
 const SHARED_ELEMS: usize = 2 << 20;
 /// Extent of the shared operand per pass.
 const SHARED_EXTENT: usize = 4096;
-/// Columns of B that a thread visits before it returns to the first row panel.
-const NB: usize = 512;
 /// Multiply-adds below which a product is not worth a second thread.
 const SERIAL_WORK: usize = 1 << 19;
 /// Panels of the shared operand that are packed together.
@@ -143,15 +139,10 @@ fn run(
         return;
     }
     let (exact, floor) = floor(a, b);
-    let kernels = Kernels::of(isa);
+    let kernels = Kernels::of(isa, exact || fused());
     let (m, n, k) = (g.m, g.n, g.k);
     let plan = Plan {
         kernels,
-        tiles: if exact || fused() {
-            kernels.exact
-        } else {
-            kernels.rounded
-        },
         a: source(a, m, k, g.ta, floor),
         b: source(b, n, k, !g.tb, floor),
         share_b: m >= n,
@@ -204,7 +195,6 @@ unsafe impl Sync for Out {}
 /// One product, ready to run.
 struct Plan<'a> {
     kernels: &'static Kernels,
-    tiles: &'static [[Micro; 2]],
     a: Source<'a>,
     b: Source<'a>,
     /// B is packed once for all tasks, which split the rows of C; else A is, and they split the
@@ -257,7 +247,10 @@ impl Plan<'_> {
                 widths,
             };
             let kq = match self.out {
-                Some(_) => (SHARED_ELEMS / panels.padded()).max(KC) / KC * KC,
+                Some(_) => {
+                    (SHARED_ELEMS / panels.padded()).max(self.kernels.kc) / self.kernels.kc
+                        * self.kernels.kc
+                }
                 None => ks.len().max(1),
             };
             let mut q = ks.start;
@@ -290,20 +283,26 @@ impl Plan<'_> {
             } else {
                 (self.n, self.kernels.nr)
             };
-            let block = self.block(extent, full, threads);
-            // Tasks cover [0, extent) of the split side in disjoint blocks.
-            for_each_task(threads, extent.div_ceil(block), &|task| {
-                let start = task * block;
-                self.task(&pass, start..extent.min(start + block));
+            let blocks = self.blocks(extent, full, threads);
+            for_each_task(threads, blocks.len(), &|task| {
+                self.task(&pass, blocks[task].clone());
             });
         });
     }
 
-    /// Extent of one task: whole panels, a few tasks per thread, a bounded packed size.
-    fn block(&self, extent: usize, full: usize, threads: usize) -> usize {
+    /// What the tasks take of `0..extent`: whole panels, of a bounded packed size, and ever fewer
+    /// towards the end, so that the threads end together.
+    fn blocks(&self, extent: usize, full: usize, threads: usize) -> Vec<Range<usize>> {
         let most = if self.share_b { 96 } else { 192 };
-        let even = extent.div_ceil(if threads == 1 { 1 } else { threads * 4 });
-        even.min(most).next_multiple_of(full)
+        let mut blocks = Vec::new();
+        let mut start = 0;
+        while start < extent {
+            let share = (extent - start).div_ceil(if threads == 1 { 1 } else { threads * 2 });
+            let end = extent.min(start + share.min(most).next_multiple_of(full));
+            blocks.push(start..end);
+            start = end;
+        }
+        blocks
     }
 
     /// Packs all panels of the shared operand.
@@ -313,175 +312,33 @@ impl Plan<'_> {
         let padded = panels.padded();
         let groups = panels.count().div_ceil(GROUP);
         let dest = Dest(to.as_mut_ptr());
-        for_each_task(threads, groups * ks.len().div_ceil(KC), &|task| {
-            let (group, from) = (task % groups, task / groups * KC);
-            let kc = KC.min(ks.len() - from);
-            let offset = group * GROUP * panels.full;
-            let start = panels.start + offset;
-            let end = panels.end.min(start + GROUP * panels.full);
-            let part = Panels {
-                start,
-                end,
-                ..panels
-            };
-            let (at, len) = (from * padded + offset * kc, part.padded() * kc);
-            assert!(at + len <= padded * ks.len());
-            // SAFETY: the assert keeps the range inside `to`, which is borrowed for the whole
-            // call. Ranges of different tasks are disjoint: block `from` owns
-            // [from * padded, (from + kc) * padded), and in it a group's panels end where the
-            // next group's begin, as only the last panel of all is narrower than `full`.
-            let packed = unsafe { std::slice::from_raw_parts_mut(dest.get().add(at), len) };
-            let first = ks.start + from;
-            pack::panels(self.kernels.simd, source, part, first..first + kc, packed);
-        });
-    }
-
-    /// Computes rows (or columns) `span` of the pass's part of C, and ends what is complete.
-    fn task(&self, pass: &Pass, span: Range<usize>) {
-        let shared = pass.panels.start..pass.panels.end;
-        let (rows, cols) = if self.share_b {
-            (span.clone(), shared)
-        } else {
-            (shared, span.clone())
-        };
-        match (self.out, &self.finish) {
-            (Some(out), finish) => {
-                self.sums(pass, span, out);
-                if let (true, Some(finish)) = (pass.last, finish) {
-                    // SAFETY: `out` is C, and this task alone uses these rows and columns of it.
-                    unsafe { finish.in_place(out.at, rows, cols) };
-                }
-            }
-            (None, Some(finish)) => {
-                with_scratch(&LOCAL, rows.len() * cols.len(), |sums| {
-                    let out = Out {
-                        at: sums.as_mut_ptr(),
-                        stride: cols.len(),
-                        row: rows.start,
-                        col: cols.start,
-                    };
-                    self.sums(pass, span, out);
-                    finish.packed(sums, rows, cols);
-                });
-            }
-            (None, None) => unreachable!("sums are kept in C or finished"),
-        }
-    }
-
-    /// The sums of a task over the pass's range of k.
-    fn sums(&self, pass: &Pass, span: Range<usize>, out: Out) {
-        let (source, full, widths) = if self.share_b {
-            (&self.a, self.kernels.mr, self.kernels.heights)
-        } else {
-            (&self.b, self.kernels.nr, &self.kernels.widths[..])
-        };
-        let own = Panels {
-            start: span.start,
-            end: span.end,
-            full,
-            widths,
-        };
-        with_scratch(&OWN, own.padded() * KC.min(pass.ks.len()), |buffer| {
-            // An empty range of k still writes its zeros.
-            for from in (0..pass.ks.len().max(1)).step_by(KC) {
-                let kc = KC.min(pass.ks.len() - from);
-                let first = pass.ks.start + from;
-                if kc > 0 {
-                    pack::panels(self.kernels.simd, source, own, first..first + kc, buffer);
-                }
-                let shared = &pass.shared[from * pass.panels.padded()..];
-                let fresh = pass.first && from == 0;
-                if self.share_b {
-                    self.block_product(kc, (own, buffer), (pass.panels, shared), fresh, out);
-                } else {
-                    self.block_product(kc, (pass.panels, shared), (own, buffer), fresh, out);
-                }
-            }
-        });
-    }
-
-    /// All pairs of a row panel with a column panel, over one block of k.
-    fn block_product(
-        &self,
-        kc: usize,
-        a: (Panels, &[f32]),
-        b: (Panels, &[f32]),
-        fresh: bool,
-        out: Out,
-    ) {
-        let group = NB / self.kernels.nr;
-        for j0 in (0..b.0.count()).step_by(group) {
-            for i in 0..a.0.count() {
-                let (rows, height) = a.0.panel(i);
-                let left = &a.1[i * a.0.full * kc..][..height * kc];
-                for j in j0..b.0.count().min(j0 + group) {
-                    let (cols, width) = b.0.panel(j);
-                    let right = &b.1[j * b.0.full * kc..][..width * kc];
-                    self.tile(
-                        kc,
-                        (rows.clone(), height, left),
-                        (cols, width, right),
-                        fresh,
-                        out,
-                    );
-                }
-            }
-        }
-    }
-
-    /// One register tile: `C[rows, cols] (+)= left * right`.
-    #[inline]
-    fn tile(&self, kc: usize, a: PanelRef, b: PanelRef, fresh: bool, out: Out) {
-        let ((rows, height, left), (cols, width, right)) = (a, b);
-        let kernel =
-            self.tiles[self.kernels.height_index[height]][usize::from(width == self.kernels.nr)];
-        let n = out.stride;
-        assert!(left.len() == height * kc && right.len() == width * kc);
-        assert!(rows.end <= self.m && cols.end <= self.n);
-        assert!(rows.len() <= height && cols.len() <= width);
-        // SAFETY: the element (rows.start, cols.start) lies in C by the asserts (both ranges are
-        // nonempty, as no panel is empty), or in the task's own part of it, which begins at
-        // (out.row, out.col) and has all rows and columns of the task.
-        let c = unsafe {
-            out.at
-                .add((rows.start - out.row) * n + cols.start - out.col)
-        };
-        let (left, right) = (
-            Steps {
-                at: left.as_ptr(),
-                stride: height,
-            },
-            Steps {
-                at: right.as_ptr(),
-                stride: width,
+        for_each_task(
+            threads,
+            groups * ks.len().div_ceil(self.kernels.kc),
+            &|task| {
+                let (group, from) = (task % groups, task / groups * self.kernels.kc);
+                let kc = self.kernels.kc.min(ks.len() - from);
+                let offset = group * GROUP * panels.full;
+                let start = panels.start + offset;
+                let end = panels.end.min(start + GROUP * panels.full);
+                let part = Panels {
+                    start,
+                    end,
+                    ..panels
+                };
+                let (at, len) = (from * padded + offset * kc, part.padded() * kc);
+                assert!(at + len <= padded * ks.len());
+                // SAFETY: the assert keeps the range inside `to`, which is borrowed for the whole
+                // call. Ranges of different tasks are disjoint: block `from` owns
+                // [from * padded, (from + kc) * padded), and in it a group's panels end where the
+                // next group's begin, as only the last panel of all is narrower than `full`.
+                let packed = unsafe { std::slice::from_raw_parts_mut(dest.get().add(at), len) };
+                let first = ks.start + from;
+                pack::panels(self.kernels.simd, source, part, first..first + kc, packed);
             },
         );
-        if rows.len() == height && cols.len() == width {
-            // SAFETY: the panels hold `height` and `width` values for each of kc steps; the tile
-            // of C is height x width with row stride n and lies inside it, and no other task
-            // writes it. `Kernels::of` gave kernels that this machine can run.
-            unsafe { kernel(kc, left, right, c, n, fresh) };
-            return;
-        }
-        let mut whole = [0.0f32; MAX_TILE];
-        for r in 0..if fresh { 0 } else { rows.len() } {
-            // SAFETY: row r of the tile, cols.len() values inside C; this task alone uses them.
-            let row = unsafe { std::slice::from_raw_parts(c.add(r * n), cols.len()) };
-            whole[r * width..][..cols.len()].copy_from_slice(row);
-        }
-        assert!(height * width <= MAX_TILE);
-        // SAFETY: as above, with a complete tile of row stride `width` on the stack.
-        unsafe { kernel(kc, left, right, whole.as_mut_ptr(), width, fresh) };
-        for r in 0..rows.len() {
-            // SAFETY: row r of the tile, cols.len() values inside C; this task alone uses them.
-            let row = unsafe { std::slice::from_raw_parts_mut(c.add(r * n), cols.len()) };
-            row.copy_from_slice(&whole[r * width..][..cols.len()]);
-        }
     }
 }
-
-/// A packed panel: what it covers, its padded width, its values (k-major).
-type PanelRef<'a> = (Range<usize>, usize, &'a [f32]);
 
 /// A destination that tasks write in disjoint parts.
 struct Dest(*mut f32);
@@ -493,53 +350,4 @@ impl Dest {
     fn get(&self) -> *mut f32 {
         self.0
     }
-}
-
-/// Runs `body` for each task; free threads of the pool take the next one.
-fn for_each_task(threads: usize, tasks: usize, body: &(impl Fn(usize) + Sync)) {
-    if threads <= 1 || tasks <= 1 {
-        return (0..tasks).for_each(body);
-    }
-    let next = AtomicUsize::new(0);
-    (0..threads.min(tasks))
-        .into_par_iter()
-        .with_max_len(1)
-        .for_each(|_| {
-            loop {
-                let task = next.fetch_add(1, Ordering::Relaxed);
-                if task >= tasks {
-                    break;
-                }
-                body(task);
-            }
-        });
-}
-
-/// A cache line, so that packed panels start on one.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
-// SAFETY: all zeros is a value of sixteen floats.
-unsafe impl bytemuck::Zeroable for Line {}
-// SAFETY: sixteen floats, 64 bytes at an alignment of 64: no padding, and any bits are a value.
-unsafe impl bytemuck::Pod for Line {}
-
-type Scratch = std::thread::LocalKey<Cell<Vec<Line>>>;
-
-thread_local! {
-    static SHARED: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-    static OWN: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-    static LOCAL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-}
-
-/// Lends `len` floats of this thread's buffer. The buffer is taken out while it is lent: a thread
-/// that waits inside may start another product, which then gets a buffer of its own.
-fn with_scratch(scratch: &'static Scratch, len: usize, body: impl FnOnce(&mut [f32])) {
-    let mut lines = scratch.take();
-    if lines.len() * 16 < len {
-        lines.resize(len.div_ceil(16), Line([0.0; 16]));
-    }
-    body(&mut bytemuck::cast_slice_mut::<Line, f32>(&mut lines)[..len]);
-    scratch.set(lines);
 }

@@ -22,9 +22,9 @@ pub(super) struct Steps {
 pub(super) type Micro = unsafe fn(usize, Steps, Steps, *mut f32, usize, bool);
 
 /// The largest tile of any instruction set.
-pub(super) const MAX_TILE: usize = 24 * 16;
+pub(super) const MAX_TILE: usize = 14 * 32;
 
-/// The kernels of one instruction set.
+/// The kernels of one instruction set for one kind of product.
 pub(super) struct Kernels {
     /// Rows of a full tile.
     pub mr: usize,
@@ -36,29 +36,62 @@ pub(super) struct Kernels {
     pub height_index: [usize; 25],
     /// Column counts that have a kernel: half and full.
     pub widths: [usize; 2],
-    /// Per height and width: the product is rounded, then added.
-    pub rounded: &'static [[Micro; 2]],
-    /// Per height and width: products are exact, and may be fused with the add.
-    pub exact: &'static [[Micro; 2]],
+    /// Per height and width.
+    pub tiles: &'static [[Micro; 2]],
+    /// Length of a k block: a left panel of it fits in half of the first-level cache.
+    pub kc: usize,
     /// Panels are packed with AVX2.
     pub simd: bool,
 }
 
 impl Kernels {
-    /// The kernels of an instruction set.
+    /// The kernels of an instruction set that may fuse a product with its sum, or that round each
+    /// product before the sum.
     ///
     /// # Panics
     /// If this machine cannot run it.
-    pub fn of(isa: Isa) -> &'static Kernels {
+    pub fn of(isa: Isa, fuse: bool) -> &'static Kernels {
         assert!(isa.available(), "this machine has no {isa:?}");
-        match isa {
+        match (isa, fuse) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => &avx512::KERNELS,
+            (Isa::Avx512, false) => &avx512::ROUNDED,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => &avx2::KERNELS,
+            (Isa::Avx512, true) => &avx512::FUSED,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, false) => &avx2::ROUNDED,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, true) => &avx2::FUSED,
             #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-            Isa::Neon => &neon::KERNELS,
-            _ => &portable::KERNELS,
+            (Isa::Neon, false) => &neon::ROUNDED,
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            (Isa::Neon, true) => &neon::FUSED,
+            _ => &portable::ROUNDED,
+        }
+    }
+}
+
+/// Steps of k between a right panel's use and the request for it.
+#[allow(dead_code)] // on targets with nothing but the portable kernels
+const AHEAD: usize = 16;
+
+/// Asks for a cache line that is used soon. Nothing is read: any address will do.
+#[inline(always)]
+fn ahead(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which never faults; every x86-64 machine has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    let _ = at;
+}
+
+/// Asks for a tile of C that is used next.
+#[inline]
+pub(super) fn prefetch(c: *const f32, (rows, cols): (usize, usize), stride: usize) {
+    for row in 0..rows {
+        for col in (0..cols).step_by(16) {
+            ahead(c.wrapping_add(row * stride + col));
         }
     }
 }
@@ -76,18 +109,20 @@ const fn invert(heights: &[usize]) -> [usize; 25] {
 
 /// The table of a set's kernels: `tile::<rows, vectors, fused>` for both column counts.
 macro_rules! table {
-    ($lanes:literal, [$($mr:literal),*], $full:literal, $half:literal, $fuse:literal,
-     $simd:literal) => {
-        const HEIGHTS: &[usize] = &[$($mr),*];
-        pub(in super::super) static KERNELS: Kernels = Kernels {
-            mr: HEIGHTS[HEIGHTS.len() - 1],
-            nr: $full * $lanes,
-            heights: HEIGHTS,
-            height_index: invert(HEIGHTS),
-            widths: [$half * $lanes, $full * $lanes],
-            rounded: &[$([tile::<$mr, $half, false>, tile::<$mr, $full, false>]),*],
-            exact: &[$([tile::<$mr, $half, $fuse>, tile::<$mr, $full, $fuse>]),*],
-            simd: $simd,
+    ($name:ident, $fuse:literal, $lanes:literal, [$($mr:literal),*], $full:literal, $half:literal,
+     $kc:literal, $simd:literal) => {
+        pub(in super::super) static $name: Kernels = {
+            const HEIGHTS: &[usize] = &[$($mr),*];
+            Kernels {
+                mr: HEIGHTS[HEIGHTS.len() - 1],
+                nr: $full * $lanes,
+                heights: HEIGHTS,
+                height_index: invert(HEIGHTS),
+                widths: [$half * $lanes, $full * $lanes],
+                tiles: &[$([tile::<$mr, $half, $fuse>, tile::<$mr, $full, $fuse>]),*],
+                kc: $kc,
+                simd: $simd,
+            }
         };
     };
 }
@@ -125,6 +160,11 @@ macro_rules! tile {
                 for j in 0..NV {
                     // SAFETY: `right` has NV * lanes values for each of the k steps.
                     b[j] = unsafe { $load(b_at.add(j * $lanes)) };
+                    if FUSED {
+                        // Two multiply-adds a cycle outrun the second-level cache, where a wide
+                        // right panel lies.
+                        super::ahead(b_at.wrapping_add(super::AHEAD * NV * $lanes + j * $lanes));
+                    }
                 }
                 for i in 0..MR {
                     // SAFETY: `left` has MR values for each of the k steps.
@@ -169,9 +209,21 @@ mod avx512 {
         _mm512_fmadd_ps
     );
     // One vector of columns: each value of the left panel is used once per step, so its broadcast
-    // becomes a memory operand of the multiplication. Separate multiplications and additions then
-    // run as fast as fused ones on a machine with a pipe for each (12 x 32 reaches two thirds).
-    table!(16, [1, 2, 4, 8, 12, 16, 24], 1, 1, true, true);
+    // becomes a memory operand of the multiplication, and separate multiplications and additions
+    // fill both pipes.
+    table!(
+        ROUNDED,
+        false,
+        16,
+        [1, 2, 4, 8, 12, 16, 24],
+        1,
+        1,
+        384,
+        true
+    );
+    // Half as many instructions: loads would be the limit, so each value of the left panel serves
+    // two vectors (1.4 times as fast as 24 x 16 where another thread shares the core).
+    table!(FUSED, true, 16, [1, 2, 4, 6, 8, 12, 14], 2, 1, 256, true);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -191,7 +243,8 @@ mod avx2 {
         _mm256_add_ps,
         _mm256_fmadd_ps
     );
-    table!(8, [1, 2, 4, 6], 2, 1, true, true);
+    table!(ROUNDED, false, 8, [1, 2, 4, 6], 2, 1, 384, true);
+    table!(FUSED, true, 8, [1, 2, 4, 6], 2, 1, 384, true);
 }
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
@@ -218,7 +271,8 @@ mod neon {
         vaddq_f32,
         fma
     );
-    table!(4, [1, 2, 4, 6], 4, 2, true, false);
+    table!(ROUNDED, false, 4, [1, 2, 4, 6], 4, 2, 384, false);
+    table!(FUSED, true, 4, [1, 2, 4, 6], 4, 2, 384, false);
 }
 
 /// Arrays that the compiler turns into whatever vectors the build target has.
@@ -265,5 +319,5 @@ mod portable {
             unsafe { *c.add(i * stride).cast::<[[f32; 4]; NV]>() = acc[i] };
         }
     }
-    table!(4, [1, 2, 4], 2, 1, false, false);
+    table!(ROUNDED, false, 4, [1, 2, 4], 2, 1, 384, false);
 }

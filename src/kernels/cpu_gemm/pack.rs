@@ -222,8 +222,10 @@ fn copy<E: Element>(from: &[E], shape: Shape, to: &mut [f32]) {
         floor,
     } = shape;
     match (rows, width) {
+        (32, 32) => copy_full::<E, 32>(from, stride, floor, to),
         (24, 24) => copy_full::<E, 24>(from, stride, floor, to),
         (16, 16) => copy_full::<E, 16>(from, stride, floor, to),
+        (14, 14) => copy_full::<E, 14>(from, stride, floor, to),
         (12, 12) => copy_full::<E, 12>(from, stride, floor, to),
         (8, 8) => copy_full::<E, 8>(from, stride, floor, to),
         (6, 6) => copy_full::<E, 6>(from, stride, floor, to),

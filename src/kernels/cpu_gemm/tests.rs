@@ -168,11 +168,24 @@ fn ranges_of_k() {
 #[test]
 fn blocks_of_k_continue_the_fold() {
     let isas = available();
+    let depth = |fuse| isas.iter().map(move |isa| Kernels::of(*isa, fuse).kc).max();
+    let kc = depth(true).max(depth(false)).unwrap();
     for (m, n) in [(25, 67), (67, 25), (1, 97), (97, 1)] {
-        for g in layouts(m, n, 2 * KC + 13) {
+        for g in layouts(m, n, 2 * kc + 13) {
             for types in [(false, false), (true, true)] {
                 check(g, 0..g.k, types, &isas);
                 check(g, 7..g.k - 2, types, &isas);
+            }
+        }
+    }
+}
+
+#[test]
+fn own_operand_packed_in_several_parts() {
+    for (m, n) in [(200, 9), (9, 400)] {
+        for g in layouts(m, n, 3000) {
+            for types in [(false, false), (true, true)] {
+                check(g, 0..g.k, types, &available());
             }
         }
     }
