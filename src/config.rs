@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-mod file;
+pub(crate) mod file;
 mod scheme;
 pub use scheme::{DEFAULT_SCHEMES, SCHEMES, Scheme};
 

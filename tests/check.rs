@@ -466,6 +466,11 @@ fn certificates_that_do_not_fit_are_refused_with_what_differs() {
             "is not portable",
         ),
         (
+            "no passport",
+            |c| c["passports"] = serde_json::json!([]),
+            "has no passport",
+        ),
+        (
             "escape",
             |c| c["version"] = "\u{1b}[2J".into(),
             "made by isobit \\u{1b}[2J,",
@@ -537,6 +542,10 @@ fn certificates_that_do_not_fit_are_refused_with_what_differs() {
     );
     refuses(&dir, "check --on cpu,cpu --steps 1", "named twice", "twice");
     refuses(&dir, "check --on cpu --steps 0", "take 1 to", "no steps");
+    for on in ["", "--on cpu"] {
+        let args = format!("check --backend metal {on} --steps 1");
+        refuses(&dir, &args, "instead of --backend", "a backend");
+    }
 }
 
 fn refuses(dir: &Path, args: &str, what: &str, case: &str) {

@@ -134,6 +134,10 @@ fn bad_flags() {
     r(&["--backend", "abacus"], &["abacus", "cpu", "vulkan"]);
     r(&["--backend", "cpu", "--adapter", "RTX"], &["RTX"]);
     r(&["--preset", "giant"], &["giant", "tiny", "seed"]);
+    r(
+        &["train", "--ledger", "fulll"],
+        &["fulll", "(see `isobit --help`)"],
+    );
     r(&["--schemes", "fp32,int4"], &["int4", "fp32"]);
     r(&["--schemes", ""], &["fp32"]);
     r(&["--frobnicate"], &["--frobnicate"]);

@@ -62,7 +62,10 @@ fn mistakes_are_one_line_and_code_2() {
         (&["--precision", "fp16"][..], "1e-8"),
         (&["--precision", "bf16"], "mixed"),
         (&["--config", "low.toml"], "65504"),
-        (&["--config", "key.toml"], "precison"),
+        (
+            &["--config", "key.toml"],
+            "line 2: unknown field `precison`",
+        ),
         (&["--config", "absent.toml"], "absent.toml"),
         (&long, "wgan"),
         (&["--steps", "0"], "steps"),

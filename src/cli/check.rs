@@ -1,12 +1,12 @@
 //! `isobit check`.
 
-use super::Global;
 use super::device::Device;
 use super::job::materials;
 use super::outputs::{Outputs, among_checkpoints, whole};
 use super::terminal::{catch_signals, clear, interrupted, say};
 use super::train::TrainArgs;
 use super::tune::TuneArgs;
+use super::{Backend, Global};
 use crate::config::{Preset, Settings};
 use crate::error::{Error, usage};
 use crate::exec::Numerics;
@@ -164,6 +164,11 @@ pub fn check(global: &Global, args: &CheckArgs) -> Result<i32, Error> {
             ));
         }
         files::check_writable(path)?;
+    }
+    if global.backend != Backend::Auto && (args.on.is_some() || certificate.is_none()) {
+        return usage(
+            "check compares devices that --on names: give --on cpu,vulkan, say, instead of --backend",
+        );
     }
     let mut devices = match (&args.on, &certificate) {
         (Some(list), _) => Device::several(list, global)?,

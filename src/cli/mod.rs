@@ -231,8 +231,10 @@ fn report_usage(e: &clap::Error) -> i32 {
 /// The command that a message of clap's is about, from its line of usage: `isobit train`.
 fn asked(text: &str) -> String {
     let usage = text.lines().find_map(|l| l.strip_prefix("Usage: "));
-    let name =
-        |w: &&str| w.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !w.starts_with('-');
+    let name = |w: &&str| {
+        w.starts_with(|c: char| c.is_ascii_lowercase())
+            && w.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+    };
     let words: Vec<&str> = usage.unwrap_or("").split(' ').take_while(name).collect();
     match words.is_empty() {
         true => "isobit".into(),

@@ -132,10 +132,11 @@ pub fn showers(global: &Global, args: &ShowersArgs) -> Result<i32, Error> {
     let [first, last] = [out.evaluations.first(), out.evaluations.last()]
         .map(|e| e.map_or(f64::NAN, Evaluation::mean_w1));
     println!(
-        "\n{} after {} steps: the layers' energies are {last:.4} GeV from the known ones on average, {:.1} times nearer than before the first step; best step {}; {} of memory",
+        "\n{} after {} steps: the layers' energies are {} GeV from the known ones on average, {} before the first step; best step {}; {} of memory",
         if out.stopped { "stopped" } else { "done" },
         out.steps.len(),
-        first / last,
+        distance(last),
+        distance(first),
         out.best,
         bytes(out.peak_bytes)
     );
@@ -168,6 +169,14 @@ fn settings(args: &ShowersArgs) -> Result<Settings, Error> {
     Ok(s)
 }
 
+/// A mean distance; what has gone astray takes an exponent.
+fn distance(w1: f64) -> String {
+    match w1 < 1e6 {
+        true => format!("{w1:.4}"),
+        false => format!("{w1:.4e}"),
+    }
+}
+
 /// A bar on a terminal, lines for the evaluations everywhere.
 struct Shown {
     bar: Option<ProgressBar>,
@@ -197,9 +206,9 @@ impl Observer for Shown {
             .val_loss
             .map_or(String::new(), |v| format!("val {v:.4}, "));
         let text = format!(
-            "step {}: {loss}W1 of the layers' energies {:.4} GeV on average, digest {:016x}",
+            "step {}: {loss}W1 of the layers' energies {} GeV on average, digest {:016x}",
             e.step,
-            e.mean_w1(),
+            distance(e.mean_w1()),
             e.digest
         );
         say(self.bar.as_ref(), &text);

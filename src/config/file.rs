@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// No TOML, unknown keys, values of the wrong kind; in one line with its place.
 pub(super) fn parse(path: &Path, text: &str) -> Result<File, Error> {
-    toml::from_str(text).map_err(|e| Error::Usage(one_line(path, text, &e)))
+    toml::from_str(text).map_err(|e| in_one_line(path, text, &e))
 }
 
 /// A TOML error as one line with its place.
-fn one_line(path: &Path, text: &str, e: &toml::de::Error) -> String {
+pub(crate) fn in_one_line(path: &Path, text: &str, e: &toml::de::Error) -> Error {
     let line = e.span().map_or(1, |s| {
         text[..s.start.min(text.len())].matches('\n').count() + 1
     });
-    format!(
+    Error::Usage(format!(
         "{}, line {line}: {}",
         path.display(),
         e.message().replace('\n', " ")
-    )
+    ))
 }
 
 /// The config file's schema.

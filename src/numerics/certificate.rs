@@ -299,6 +299,11 @@ impl Certificate {
                 return Err(format!("it lists {} twice; record it anew", r.scheme));
             }
         }
+        if self.passports.is_empty() {
+            return Err(
+                "it has no passport of the device that it was recorded on; record it anew".into(),
+            );
+        }
         // A fast run may be recorded on any device.
         let failed = self.passports.iter().find(|p| !p.portable);
         match failed.filter(|_| self.numerics == Numerics::Portable) {

@@ -1,5 +1,6 @@
 //! Settings of a run that trains a generator of showers: defaults, TOML file, checks.
 
+use crate::config::file::in_one_line;
 use crate::error::{Error, usage};
 use crate::exec::bytes;
 use crate::models::showers::{Denoiser, mixed};
@@ -171,13 +172,7 @@ impl Settings {
     /// A file that cannot be read, a key that there is not, a value of another type.
     pub fn apply_file(&mut self, path: &Path) -> Result<(), Error> {
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let file: File = toml::from_str(&text).map_err(|e| {
-            let why = e.message().replace('\n', " ");
-            let line = e
-                .span()
-                .map_or(0, |s| text[..s.start].lines().count().max(1));
-            Error::Usage(format!("{}, line {line}: {why}", path.display()))
-        })?;
+        let file: File = toml::from_str(&text).map_err(|e| in_one_line(path, &text, &e))?;
         if let Some(kind) = file.model.kind
             && kind != self.kind
         {
