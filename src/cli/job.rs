@@ -61,7 +61,7 @@ pub struct Job<'a> {
     /// The programs of each scheme.
     pub programs: &'a [Programs],
     /// Initial weights, for the schemes without a checkpoint.
-    pub weights: &'a [(String, Vec<f32>)],
+    pub weights: Weights,
     /// Files besides the ledger, of each scheme.
     pub files: &'a [Extras],
     /// When checkpoints are written, if they are.
@@ -102,7 +102,7 @@ impl Job<'_> {
     fn session(&self, exec: Box<dyn Executor>, i: usize) -> Result<Session, Error> {
         let programs = &self.programs[i];
         let Some(point) = self.point(self.s.schemes[i]) else {
-            return Session::new(exec, self.model, programs, self.weights);
+            return Session::new(exec, self.model, programs, &self.weights);
         };
         let mut session = Session::new(exec, self.model, programs, &point.weights())?;
         session.restore(&point.states)?;
@@ -201,7 +201,11 @@ impl Job<'_> {
             Some(session) => session,
             None => self.session(self.device.open(self.s.numerics)?, i)?,
         };
-        self.points.retain(|p| p.scheme() != scheme); // its memory is wanted
+        // Their memory is wanted.
+        self.points.retain(|p| p.scheme() != scheme);
+        if s.schemes[i + 1..].iter().all(|&x| self.point(x).is_some()) {
+            self.weights = vec![];
+        }
         let keeper = self.schedule.map(|schedule| {
             let id = self.data.id(self.init.clone());
             let (vocab, plan) = (&self.data.text.vocab, self.programs[i].hash());

@@ -386,7 +386,7 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
         data: &data,
         model,
         programs: &programs,
-        weights: &weights,
+        weights,
         files: &files,
         schedule,
         stop_after,

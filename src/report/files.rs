@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// The file cannot be written; the old one, if any, is as it was.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    write_with(path, |f| f.write_all(bytes))
+    write_with(path, |f| {
+        f.write_all(bytes).map_err(Error::io("write", path))
+    })
 }
 
 /// A CSV file's bytes.
@@ -31,31 +33,31 @@ where
     w.into_inner().map_err(|e| Error::Internal(e.to_string()))
 }
 
-/// As [`write_atomic`], and syncs the folder: when this returns, a loss of power does not bring the old
-/// file back.
+/// As [`write_atomic`], with what `fill` writes, and syncs the folder: when this returns, a loss of power
+/// does not bring the old file back.
 ///
 /// # Errors
-/// As [`write_atomic`].
-pub fn write_durable(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    write_atomic(path, bytes)?;
+/// As [`write_atomic`], or those of `fill`.
+pub fn write_durable(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> Result<(), Error>,
+) -> Result<(), Error> {
+    write_with(path, fill)?;
     sync_folder(path.parent().unwrap_or(Path::new("")));
     Ok(())
 }
 
-fn write_with(
-    path: &Path,
-    fill: impl FnOnce(&mut File) -> std::io::Result<()>,
-) -> Result<(), Error> {
+fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<(), Error> {
     let temporary = sibling(path);
-    let attempt = || -> std::io::Result<()> {
-        let mut f = File::create(&temporary)?;
+    let attempt = || {
+        let mut f = File::create(&temporary).map_err(Error::io("write", path))?;
         fill(&mut f)?;
-        f.sync_all()?;
-        std::fs::rename(&temporary, path)
+        let end = f.sync_all();
+        end.and_then(|()| std::fs::rename(&temporary, path))
+            .map_err(Error::io("write", path))
     };
-    attempt().map_err(|e| {
+    attempt().inspect_err(|_| {
         let _ = std::fs::remove_file(&temporary); // best effort: the write has failed already
-        Error::io("write", path)(e)
     })
 }
 
@@ -124,7 +126,7 @@ fn sibling(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Error, ErrorKind};
+    use std::io::{Error as Io, ErrorKind};
 
     fn folder(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("isobit-files-{}-{name}", std::process::id()));
@@ -138,8 +140,8 @@ mod tests {
         let file = dir.join("a");
         write_atomic(&file, b"old").expect("written");
         let half = |f: &mut File| {
-            f.write_all(b"ne")?;
-            Err(Error::from(ErrorKind::StorageFull))
+            f.write_all(b"ne").expect("written");
+            Err(Error::io("write", &file)(Io::from(ErrorKind::StorageFull)))
         };
         let e = write_with(&file, half).expect_err("no space").to_string();
         assert!(e.contains("cannot write") && e.contains("space"), "{e}");

@@ -4,9 +4,10 @@ use super::meta::{KEY, Meta};
 use crate::error::Error;
 use crate::exec::bytes as human;
 use crate::exec::cpu::free_memory;
-use safetensors::tensor::{Metadata, TensorView};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::tensor::Metadata;
+use safetensors::{Dtype, SafeTensors, View};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -109,56 +110,128 @@ pub(crate) struct Entry {
     pub name: String,
     pub dtype: Dtype,
     pub dims: Vec<usize>,
-    pub data: Vec<u8>,
+    pub content: Content,
+}
+
+/// Where an entry's bytes come from.
+pub(crate) enum Content {
+    /// They are here.
+    Bytes(Vec<u8>),
+    /// Those of the state with this number, fetched when they are wanted: all of them at once would be
+    /// a second copy of the run's weights and moments.
+    State(usize),
+}
+
+/// Gives the little-endian bytes of the state with a number.
+pub(crate) type Fetch<'a> = dyn FnMut(usize) -> Result<Vec<u8>, Error> + 'a;
+
+impl Entry {
+    fn len(&self) -> usize {
+        self.dims.iter().product::<usize>() * self.dtype.bitsize() / 8
+    }
+
+    fn bytes(&self, fetch: &mut Fetch) -> Result<Cow<'_, [u8]>, Error> {
+        let bytes = match &self.content {
+            Content::Bytes(bytes) => Cow::Borrowed(&bytes[..]),
+            Content::State(i) => Cow::Owned(fetch(*i)?),
+        };
+        match bytes.len() == self.len() {
+            true => Ok(bytes),
+            false => Err(internal(&format!(
+                "{} has {} bytes",
+                self.name,
+                bytes.len()
+            ))),
+        }
+    }
+}
+
+/// An entry as the header describes it.
+struct Described<'a>(&'a Entry);
+
+impl View for Described<'_> {
+    fn dtype(&self) -> Dtype {
+        self.0.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.0.dims
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&[])
+    }
+
+    fn data_len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn internal(e: &dyn std::fmt::Display) -> Error {
+    Error::Internal(format!("checkpoint: {e}"))
 }
 
 /// Digest of a text with zeros in its digest's place, and of tensors in the order of their names.
-fn seal_of<'a>(
-    text: &str,
-    tensors: impl Iterator<Item = (&'a str, Dtype, &'a [usize], &'a [u8])>,
-) -> String {
-    let mut all: Vec<_> = tensors.collect();
-    all.sort_by_key(|t| t.0);
-    let mut hash = Sha256::new();
-    hash.update(text);
-    for (name, dtype, dims, data) in all {
-        hash.update(format!("\n{name} {dtype:?} {dims:?}\n"));
-        hash.update(data);
+struct Seal(Sha256);
+
+impl Seal {
+    fn new(text: &str) -> Seal {
+        let mut hash = Sha256::new();
+        hash.update(text);
+        Seal(hash)
     }
-    hex(&hash.finalize())
+
+    fn tensor(&mut self, name: &str, dtype: Dtype, dims: &[usize], data: &[u8]) {
+        self.0.update(format!("\n{name} {dtype:?} {dims:?}\n"));
+        self.0.update(data);
+    }
+
+    fn end(self) -> String {
+        hex(&self.0.finalize())
+    }
 }
 
-/// The bytes of a checkpoint: the metadata with its seal, and the tensors.
+/// Gives `put` the parts of a checkpoint's file in their order: the metadata with its seal, and the
+/// tensors. Each state is fetched twice, for the seal and for the file.
 ///
 /// # Errors
-/// A violated invariant of the program itself.
-pub(crate) fn serialize(meta: &Meta, entries: &[Entry]) -> Result<Vec<u8>, Error> {
-    let internal = |e: &dyn std::fmt::Display| Error::Internal(format!("checkpoint: {e}"));
+/// A violated invariant of the program itself, or what `fetch` and `put` return.
+pub(crate) fn serialize(
+    meta: &Meta,
+    entries: &[Entry],
+    fetch: &mut Fetch,
+    put: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut meta = meta.clone();
     meta.sha256 = ZEROS.into();
     let blank = serde_json::to_string(&meta).map_err(|e| internal(&e))?;
-    meta.sha256 = seal_of(
-        &blank,
-        entries
-            .iter()
-            .map(|e| (e.name.as_str(), e.dtype, &e.dims[..], &e.data[..])),
-    );
-    let text = serde_json::to_string(&meta).map_err(|e| internal(&e))?;
-    let mut views = Vec::with_capacity(entries.len());
-    for e in entries {
-        let view = TensorView::new(e.dtype, e.dims.clone(), &e.data).map_err(|e| internal(&e))?;
-        views.push((e.name.as_str(), view));
+    let mut named: Vec<&Entry> = entries.iter().collect();
+    named.sort_by_key(|e| &e.name);
+    let mut seal = Seal::new(&blank);
+    for e in &named {
+        seal.tensor(&e.name, e.dtype, &e.dims, &e.bytes(fetch)?);
     }
+    meta.sha256 = seal.end();
+    let text = serde_json::to_string(&meta).map_err(|e| internal(&e))?;
     let head = HashMap::from([(KEY.to_string(), text)]);
-    let out = safetensors::serialize(views, Some(head)).map_err(|e| internal(&e))?;
-    let header = out.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
-    if header > MAX_HEADER {
+    let described = entries.iter().map(|e| (e.name.as_str(), Described(e)));
+    let head = safetensors::serialize(described, Some(head)).map_err(|e| internal(&e))?;
+    let length = head.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+    if length > MAX_HEADER {
         // Hundreds of thousands of evaluations.
         return Err(Error::Usage(format!(
-            "the ledger has too many evaluations for a checkpoint: {header} bytes, at most {MAX_HEADER}; raise eval_interval"
+            "the ledger has too many evaluations for a checkpoint: {length} bytes, at most {MAX_HEADER}; raise eval_interval"
         )));
     }
-    Ok(out)
+    put(&head)?;
+    // The library alone knows the order in which it laid them out.
+    let order: Metadata = serde_json::from_slice(&head[8..]).map_err(|e| internal(&e))?;
+    for name in order.offset_keys() {
+        let i = named.binary_search_by(|e| e.name.as_str().cmp(&name));
+        let i = i.map_err(|_| internal(&format!("{name} is not among the entries")))?;
+        put(&named[i].bytes(fetch)?)?;
+    }
+    Ok(())
 }
 
 /// Whether the seal in `meta`, which was read from `text`, is that of the text and the tensors.
@@ -167,9 +240,11 @@ pub(crate) fn sealed(text: &str, meta: &Meta, tensors: &SafeTensors) -> bool {
     if seal.len() != ZEROS.len() || text.matches(seal).count() != 1 {
         return false;
     }
-    let all = tensors.tensors();
-    let parts = all
-        .iter()
-        .map(|(n, t)| (n.as_str(), t.dtype(), t.shape(), t.data()));
-    seal_of(&text.replace(seal, ZEROS), parts) == seal
+    let mut all = tensors.tensors();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut found = Seal::new(&text.replace(seal, ZEROS));
+    for (name, t) in &all {
+        found.tensor(name, t.dtype(), t.shape(), t.data());
+    }
+    found.end() == seal
 }

@@ -1,6 +1,6 @@
 //! The full ledger in a checkpoint: its tables, and since when each weight has had its value.
 
-use super::file::Entry;
+use super::file::{Content, Entry};
 use super::meta::{FullMeta, Meta};
 use crate::report::sheets::{SHEETS, Sheet, Sheets};
 use crate::train::full::Frozen;
@@ -44,7 +44,7 @@ pub(super) fn entries(frozen: &Frozen, sheets: &Sheets) -> Vec<Entry> {
         name,
         dtype,
         dims: vec![n],
-        data,
+        content: Content::Bytes(data),
     };
     let n = frozen.seen.len();
     let seen = frozen.seen.iter().flat_map(|x| x.to_le_bytes()).collect();

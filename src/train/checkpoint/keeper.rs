@@ -1,9 +1,9 @@
 //! Writes a run's checkpoints, and keeps the ones that are asked for.
 
-use super::file::hex;
+use super::file::{self, hex};
 use super::locate::{BEST, file_name, steps_in};
 use super::meta::{Best, DataId, Extents, LedgerMeta, ScalerEntry};
-use super::{Checkpoint, Columns, FORMAT, Meta, digest, full, roles, to_file};
+use super::{Checkpoint, Columns, FORMAT, Meta, State, entries, full, roles, to_bytes};
 use crate::config::{Scheme, Settings};
 use crate::data::named::is_named;
 use crate::error::Error;
@@ -13,6 +13,7 @@ use crate::report::ledger::{CurveRow, ScalerRow, SchemeLedger, StepRow};
 use crate::train::progress::Progress;
 use crate::train::session::Session;
 use sha2::{Digest, Sha256};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// When checkpoints are written, and how many stay.
@@ -120,7 +121,6 @@ impl Keeper {
         p: &Progress,
         ledger: &SchemeLedger,
     ) -> Result<(), Error> {
-        let states = session.states()?;
         let mut meta = self.template.clone();
         meta.step = p.step as u64;
         meta.updates = p.updates;
@@ -129,15 +129,25 @@ impl Keeper {
         meta.scaler = session.scaler()?;
         meta.best = p.best;
         meta.lineage = p.lineage.clone();
-        meta.digest = format!("{:016x}", digest(&states));
+        // The device's own; what loads the file holds the bytes that were read to it.
+        meta.digest = format!("{:016x}", session.digest()?);
         meta.ledger = sparse(ledger, p);
         meta.ledger.peak_bytes = p.peak_bytes.max(session.peak_bytes());
         let frozen = p.frozen.as_ref();
         meta.ledger.full = frozen.map(|f| full::meta(f, &ledger.sheets));
         let more = frozen.map(|f| full::entries(f, &ledger.sheets));
-        let bytes = to_file(&meta, &states, &dense(ledger), more.unwrap_or_default())?;
+        let states = session.layout();
+        let entries = entries(&states, &dense(ledger), more.unwrap_or_default());
+        let mut fetch = |i: usize| {
+            let s: &State = &states[i];
+            Ok(to_bytes(s.dtype, s.row(), &session.state(&s.name)?))
+        };
         std::fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
-        write_durable(&self.folder.join(name), &bytes)
+        let path = self.folder.join(name);
+        write_durable(&path, |f| {
+            let mut put = |part: &[u8]| f.write_all(part).map_err(Error::io("write", &path));
+            file::serialize(&meta, &entries, &mut fetch, &mut put)
+        })
     }
 }
 

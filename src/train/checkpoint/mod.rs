@@ -39,6 +39,7 @@ use crate::models::char_gpt::CharGpt;
 use crate::passes::autocast::Policy;
 pub(crate) use crate::report::files::plain_tag;
 use crate::train::weights::Tensors;
+use file::Content;
 use file::fault;
 pub use file::{MAX_HEADER, parse, read};
 pub use full::Full;
@@ -290,22 +291,19 @@ pub fn digest(states: &[State]) -> u64 {
     combine([a, b])
 }
 
-/// The bytes of a checkpoint; `more` holds tensors of the full ledger.
-///
-/// # Errors
-/// A violated invariant of the program itself.
-pub(crate) fn to_file(
-    meta: &Meta,
+/// A checkpoint's tensors: states, numbered as in `states`, whose words are not looked at; the ledger's
+/// columns; and `more`, those of the full ledger.
+pub(crate) fn entries(
     states: &[State],
     columns: &Columns,
     more: Vec<file::Entry>,
-) -> Result<Vec<u8>, Error> {
+) -> Vec<file::Entry> {
     let mut entries = more;
-    let own = states.iter().map(|s| file::Entry {
+    let own = states.iter().enumerate().map(|(i, s)| file::Entry {
         name: s.name.clone(),
         dtype: stored(s.dtype),
         dims: s.dims.clone(),
-        data: to_bytes(s.dtype, s.row(), &s.words),
+        content: Content::State(i),
     });
     entries.extend(own);
     let n = columns.lr.len();
@@ -315,14 +313,16 @@ pub(crate) fn to_file(
         f32s(&columns.loss),
         f32s(&columns.grad_norm),
     ];
-    for ((name, dtype), data) in COLUMNS.into_iter().zip(all) {
-        let (name, dims) = (name.to_string(), vec![n]);
-        entries.push(file::Entry {
-            name,
-            dtype,
-            dims,
-            data,
-        });
-    }
-    file::serialize(meta, &entries)
+    entries.extend(
+        COLUMNS
+            .into_iter()
+            .zip(all)
+            .map(|((name, dtype), data)| file::Entry {
+                name: name.to_string(),
+                dtype,
+                dims: vec![n],
+                content: Content::Bytes(data),
+            }),
+    );
+    entries
 }

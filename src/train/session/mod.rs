@@ -375,11 +375,24 @@ impl Session {
     /// # Errors
     /// The device failed.
     pub fn states(&mut self) -> Result<Vec<State>, Error> {
-        let mut out = layout(&self.model, &self.policy);
+        let mut out = self.layout();
         for state in &mut out {
-            state.words = self.exec.read_state(&state.name)?;
+            state.words = self.state(&state.name)?;
         }
         Ok(out)
+    }
+
+    /// What [`Session::states`] gives, without the words.
+    pub fn layout(&self) -> Vec<State> {
+        layout(&self.model, &self.policy)
+    }
+
+    /// The words of one state.
+    ///
+    /// # Errors
+    /// No such state, or the device failed.
+    pub fn state(&mut self, name: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.exec.read_state(name)?)
     }
 
     /// Replaces weights and moments.
