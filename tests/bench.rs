@@ -63,6 +63,32 @@ fn every_launch_of_the_training_step_is_in_the_table_and_in_the_trace() {
 }
 
 #[test]
+fn training_can_be_profiled_and_keeps_its_bits() {
+    let dir = fresh("bench-train");
+    let flags =
+        "train --preset tiny --schemes mixed --steps 3 --backend cpu --accumulate 2 --tag _p";
+    let train = |outdir: &str, more: &[&str]| {
+        let flags = flags.split(' ').chain(["--outdir", outdir]);
+        let o = isobit(&dir, &[&flags.collect::<Vec<_>>()[..], more].concat());
+        assert!(o.status.success(), "{}", stderr(&o));
+        stdout(&o)
+    };
+    let digest = |out: &str| {
+        let line = out.lines().find(|l| l.contains("digest of weights"));
+        line.and_then(|l| l.split(' ').next_back().map(String::from))
+            .expect("a digest")
+    };
+    let (plain, with) = (train("plain", &[]), train("with", &["--profile"]));
+    assert_eq!(digest(&plain), digest(&with));
+    assert!(!plain.contains("profile") && with.contains("of GB/s"));
+    let csv = common::Csv::read(&dir.join("with/profile_mixed_p.csv"));
+    assert!((0..csv.rows.len()).all(|i| csv.number(i, "ms") > 0.0));
+    let trace = std::fs::read(dir.join("with/profile_trace_p.json")).expect("a trace");
+    let trace: serde_json::Value = serde_json::from_slice(&trace).expect("JSON");
+    assert!(!trace["traceEvents"].as_array().expect("events").is_empty());
+}
+
+#[test]
 fn what_it_cannot_do_is_one_line() {
     let dir = fresh("bench-bad");
     for (flags, says) in [

@@ -39,8 +39,8 @@ fn evaluation_leaves_training_alone() {
                     .step(&s, &batch, 1e-3, t, false, false)
                     .expect("runs");
                 if evaluates {
-                    session.evaluate(&batch[0]).expect("runs");
-                    session.evaluate_fp32(&batch[0]).expect("runs");
+                    session.evaluate(batch.iter().cloned()).expect("runs");
+                    session.evaluate_fp32(batch.iter().cloned()).expect("runs");
                 }
             }
             session.digest().expect("read")

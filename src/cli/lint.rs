@@ -2,6 +2,7 @@
 
 use crate::config::Settings;
 use crate::train::schedule::lr_at;
+use crate::train::session::Programs;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,7 +57,9 @@ pub fn lint(s: &Settings, vocab: usize, weights: &Weights) -> Vec<Finding> {
         loss_scale(s, &mut add);
     }
     rules(s, &mut add);
+    idle_rules(s, vocab, &mut add);
     schedule(s, &mut add);
+    looks(s, &mut add);
     size(s, &mut add);
     if names.iter().any(|n| *n != "fp32") {
         padding(s, vocab, &mut add);
@@ -81,6 +84,29 @@ fn rules(s: &Settings, add: &mut impl FnMut(Level, String)) {
                 names.join(", ")
             ),
         );
+    }
+}
+
+/// Rules without which every scheme's training program is the same.
+fn idle_rules(s: &Settings, vocab: usize, add: &mut impl FnMut(Level, String)) {
+    let plan = |s: &Settings, scheme| {
+        let programs = Programs::compile(&s.model(vocab), s, scheme, false);
+        programs.map(|p| p.hash().to_string()).ok()
+    };
+    for pattern in s.policy.keys() {
+        let mut without = s.clone();
+        without.policy.remove(pattern);
+        if s.schemes.iter().all(|&x| plan(s, x) == plan(&without, x)) {
+            let names: Vec<&str> = s.schemes.iter().map(|x| x.name()).collect();
+            add(
+                Level::Warning,
+                format!(
+                    "[policy] {pattern} = {:?} changes nothing: {} would be computed the same without it",
+                    s.policy[pattern],
+                    names.join(", ")
+                ),
+            );
+        }
     }
 }
 
@@ -176,6 +202,18 @@ fn schedule(s: &Settings, add: &mut impl FnMut(Level, String)) {
             format!(
                 "swallow_interval = {} is past the last step {}: swallowed updates are never counted",
                 s.ledger.swallow_interval, s.steps
+            ),
+        );
+    }
+}
+
+fn looks(s: &Settings, add: &mut impl FnMut(Level, String)) {
+    if s.ledger.full_interval > s.steps as u64 {
+        add(
+            Level::Warning,
+            format!(
+                "full_interval = {} is past the last step {}: the full ledger never looks",
+                s.ledger.full_interval, s.steps
             ),
         );
     }
@@ -346,6 +384,35 @@ mod tests {
         assert!(
             !alone.contains("odd") && !alone.contains("emulated"),
             "{alone}"
+        );
+    }
+
+    #[test]
+    fn rules_without_effect_are_named() {
+        let (mut s, weights) = small(1e-3);
+        s.schemes = vec![Scheme::Fp32, Scheme::Mixed];
+        let rule = |pattern: &str, dtype: &str| (pattern.to_string(), dtype.to_string());
+        s.policy = [rule("attention", "fp32"), rule("blocks.0.fc*", "fp32")].into();
+        assert_eq!(
+            lines(&s, 65, &weights, Level::Warning),
+            Vec::<String>::new()
+        );
+        // The softmax of a char-GPT is inside of its attention.
+        s.policy = [rule("attention", "fp32"), rule("softmax", "bf16")].into();
+        let found = lines(&s, 65, &weights, Level::Warning);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let says = "[policy] softmax = \"bf16\" changes nothing: fp32, mixed would";
+        assert!(found[0].starts_with(says), "{found:?}");
+    }
+
+    #[test]
+    fn a_ledger_that_never_looks_is_a_warning() {
+        let (mut s, weights) = small(1e-3);
+        (s.schemes, s.ledger.full_interval) = (vec![Scheme::Fp32], s.steps as u64 + 1);
+        let found = lines(&s, 65, &weights, Level::Warning);
+        assert!(
+            found.len() == 1 && found[0].contains("never looks"),
+            "{found:?}"
         );
     }
 

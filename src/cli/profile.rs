@@ -1,7 +1,7 @@
 //! Where the time of a run's training step goes: what `bench` prints, and `train --profile`.
 
 use super::device::Device;
-use super::job::Weights;
+use super::job::{Weights, first_weights};
 use super::terminal::interrupted;
 use crate::config::{Scheme, Settings};
 use crate::error::Error;
@@ -75,6 +75,69 @@ impl Profiling<'_> {
         }
         Ok(true)
     }
+}
+
+/// Steps of each scheme that a training run's profile takes the medians of.
+const STEPS: usize = 15;
+
+/// Where a training run's profile goes.
+pub struct ProfilePlaces<'a> {
+    /// The run's folder.
+    pub outdir: &'a Path,
+    /// The run's tag.
+    pub tag: &'a str,
+}
+
+impl ProfilePlaces<'_> {
+    fn table(&self, scheme: Scheme) -> PathBuf {
+        self.outdir
+            .join(format!("profile_{}{}.csv", scheme.name(), self.tag))
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.outdir.join(format!("profile_trace{}.json", self.tag))
+    }
+
+    /// Makes sure before a run that the files can be written after it.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self, schemes: &[Scheme]) -> Result<(), Error> {
+        let tables = schemes.iter().map(|x| self.table(*x));
+        tables
+            .chain([self.trace()])
+            .try_for_each(|path| files::check_writable(&path))
+    }
+}
+
+/// Profiles a step of each of a run's schemes, of one batch, from the run's initial weights; returns the
+/// exit code.
+///
+/// # Errors
+/// As [`Profiling::go`].
+pub fn profile_run(
+    device: &Device,
+    s: &Settings,
+    data: &Data,
+    model: CharGpt,
+    places: &ProfilePlaces,
+) -> Result<i32, Error> {
+    let s = &Settings {
+        accumulate: 1,
+        ..s.clone()
+    };
+    println!("\nprofile: {STEPS} steps of each scheme, whole and launch by launch in turn");
+    let profiling = Profiling {
+        device,
+        numerics: s.numerics,
+        s,
+        data,
+        model,
+        weights: &first_weights(s, &model)?,
+        steps: STEPS,
+    };
+    let whole = profiling.go(&s.schemes, &|x| places.table(x), Some(&places.trace()))?;
+    Ok(if whole { 0 } else { 130 })
 }
 
 /// The file of the variants beside that of the kernels.

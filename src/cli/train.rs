@@ -8,6 +8,7 @@ use super::job::{Job, Weights, first_weights};
 use super::lint::{Level, lint};
 use super::places::{prepare_outputs, refuse_collisions, refuse_points, refuse_stop};
 use super::planned::write_plans;
+use super::profile::{ProfilePlaces, profile_run};
 use super::seeds::train_seeds;
 use super::terminal::{
     catch_signals, introduce, introduce_device, introduce_numerics, tell_points,
@@ -110,6 +111,11 @@ pub struct TrainArgs {
     /// Plain lines on a terminal too, instead of the live view.
     #[arg(long, short)]
     pub quiet: bool,
+    /// After the training, time a step of each scheme launch by launch, as `isobit bench` does: time,
+    /// bytes, operations and share of the device's ceilings of each kernel, in profile_<scheme>.csv, and
+    /// profile_trace.json for Perfetto. The run's bits and times are without it.
+    #[arg(long)]
+    pub profile: bool,
     /// Check everything and say what would run, without running or writing.
     #[arg(long)]
     pub dry_run: bool,
@@ -397,6 +403,13 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     // What the device cannot hold is refused before anything is written.
     let ready = job.first_session(first)?;
     prepare_outputs(&outdir, &files)?;
+    if args.profile {
+        ProfilePlaces {
+            outdir: &outdir,
+            tag: &tag,
+        }
+        .check(&s.schemes)?;
+    }
     let _lock = match schedule {
         Some(_) => Some(claim(&s, &outdir, &tag, flags.overwrite)?),
         None => None,
@@ -408,7 +421,14 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
         let _ = std::fs::remove_file(outdir.join(format!("seeds{tag}.csv")));
     }
     write_plans(&s, &tag, &outdir, &programs, !job.points.is_empty())?;
-    let code = job.run(ready)?;
+    let mut code = job.run(ready)?;
+    if args.profile && code == 0 {
+        let places = ProfilePlaces {
+            outdir: &outdir,
+            tag: &tag,
+        };
+        code = profile_run(&device, &s, &data, model, &places)?;
+    }
     Ok(Done { code, outdir })
 }
 

@@ -346,18 +346,16 @@ impl Run<'_> {
             val_loss,
             train_ema: self.progress.ema.unwrap_or(row.loss as f64),
         };
-        let own = curve(validate(
-            self.session,
-            self.s,
-            self.data,
-            Session::evaluate,
-        )?);
+        let (text, block) = (&self.data.text.val, self.s.block);
+        let offsets = self.data.validation();
+        let batches = || offsets.iter().map(|offsets| gather(text, offsets, block));
+        let own = curve(mean(&self.session.evaluate(batches())?));
         let fp32 = match self.session.has_own_fp32() {
             true => own,
             false => {
-                let fp32 = validate(self.session, self.s, self.data, Session::evaluate_fp32)?;
-                self.ledger.curve_fp32.push(curve(fp32));
-                curve(fp32)
+                let fp32 = curve(mean(&self.session.evaluate_fp32(batches())?));
+                self.ledger.curve_fp32.push(fp32);
+                fp32
             }
         };
         row.val_loss = Some(own.val_loss);
@@ -430,15 +428,6 @@ fn ms_since(start: Instant) -> f64 {
 }
 
 /// Mean loss over the validation batches.
-fn validate(
-    session: &mut Session,
-    s: &Settings,
-    data: &Data,
-    evaluate: impl Fn(&mut Session, &(Vec<u32>, Vec<u32>)) -> Result<f32, Error>,
-) -> Result<f64, Error> {
-    let mut total = 0.0;
-    for offsets in data.validation() {
-        total += evaluate(session, &gather(&data.text.val, offsets, s.block))? as f64;
-    }
-    Ok(total / data.validation().len() as f64)
+fn mean(losses: &[f32]) -> f64 {
+    losses.iter().map(|&x| f64::from(x)).sum::<f64>() / losses.len() as f64
 }

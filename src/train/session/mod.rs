@@ -17,11 +17,14 @@ use super::stages::{self, Stage, Stages};
 use super::weights::Tensors;
 use crate::config::Settings;
 use crate::error::Error;
-use crate::exec::{Executor, ProgramId, StepTime, bytes};
+use crate::exec::{Begun, Executor, ProgramId, StepTime, bytes};
 use crate::kernels::digest::combine;
 use crate::models::char_gpt::{CharGpt, DIGEST_STATE};
 use crate::passes::autocast::Policy;
 use crate::plan::Plan;
+
+/// A batch: ids and targets.
+pub type Batch = (Vec<u32>, Vec<u32>);
 
 /// What a training step gives.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +182,7 @@ impl Session {
     pub fn step(
         &mut self,
         s: &Settings,
-        batches: &[(Vec<u32>, Vec<u32>)],
+        batches: &[Batch],
         lr: f64,
         t: u64,
         histogram: bool,
@@ -203,7 +206,7 @@ impl Session {
     fn run_step(
         &mut self,
         s: &Settings,
-        batches: &[(Vec<u32>, Vec<u32>)],
+        batches: &[Batch],
         (lr, t): (f64, u64),
         counts: bool,
         mut watch: Option<&mut Watcher>,
@@ -231,20 +234,25 @@ impl Session {
             self.exec
                 .write_input(program, "edges", bytemuck::cast_slice(&edges()))?;
         }
-        match watch {
-            Some(watch) => self.trace(program, &stage.stage.train, watch)?,
-            None => self.exec.run(program)?,
-        }
-        let loss = self.scalar(program, "loss")?;
-        let grad_norm = self.scalar(program, "grad_norm")?;
         let clips = policy.scaled && s.clip != 0.0;
+        let outputs = &["loss", "grad_norm", "clip_factor"][..if clips { 3 } else { 2 }];
+        let read = match watch {
+            Some(watch) => {
+                self.trace(program, &stage.stage.train, watch)?;
+                let read = outputs.iter().map(|o| self.exec.read_output(program, o));
+                read.collect::<Result<_, _>>()?
+            }
+            None => {
+                let begun = self.exec.begin(program, outputs)?;
+                self.exec.end(begun)?
+            }
+        };
+        let scalar = |i: usize| f32::from_bits(read[i][0]);
+        let (loss, grad_norm) = (scalar(0), scalar(1));
         Ok(StepResult {
             loss,
             grad_norm,
-            clip_factor: match clips && grad_norm.is_finite() {
-                true => Some(self.scalar(program, "clip_factor")?),
-                false => None,
-            },
+            clip_factor: (clips && grad_norm.is_finite()).then(|| scalar(2)),
             scaled: match policy.scaled {
                 true => Some(scaler::last(&mut *self.exec, grad_norm)?),
                 false => None,
@@ -268,7 +276,7 @@ impl Session {
     pub fn profile_step(
         &mut self,
         s: &Settings,
-        (idx, target): &(Vec<u32>, Vec<u32>),
+        (idx, target): &Batch,
         lr: f64,
         t: u64,
     ) -> Result<Vec<StepTime>, Error> {
@@ -310,20 +318,23 @@ impl Session {
         }
     }
 
-    /// Loss of a batch under the present weights.
+    /// Losses of batches under the present weights. One is computed while the host prepares the next.
     ///
     /// # Errors
     /// The device failed.
-    pub fn evaluate(&mut self, batch: &(Vec<u32>, Vec<u32>)) -> Result<f32, Error> {
-        self.loss_under(self.eval, batch)
+    pub fn evaluate(&mut self, batches: impl Iterator<Item = Batch>) -> Result<Vec<f32>, Error> {
+        self.losses_under(self.eval, batches)
     }
 
-    /// Loss of a batch under the present weights, each widened, computed in fp32.
+    /// Losses of batches under the present weights, each widened, computed in fp32.
     ///
     /// # Errors
     /// The device failed.
-    pub fn evaluate_fp32(&mut self, batch: &(Vec<u32>, Vec<u32>)) -> Result<f32, Error> {
-        self.loss_under(self.eval_fp32, batch)
+    pub fn evaluate_fp32(
+        &mut self,
+        batches: impl Iterator<Item = Batch>,
+    ) -> Result<Vec<f32>, Error> {
+        self.losses_under(self.eval_fp32, batches)
     }
 
     /// Whether the scheme's own evaluation is the one in fp32.
@@ -331,15 +342,30 @@ impl Session {
         self.eval_fp32 == self.eval
     }
 
-    fn loss_under(
+    fn losses_under(
         &mut self,
         program: ProgramId,
-        batch: &(Vec<u32>, Vec<u32>),
-    ) -> Result<f32, Error> {
-        self.exec.write_input(program, "idx", &batch.0)?;
-        self.exec.write_input(program, "target", &batch.1)?;
-        self.exec.run(program)?;
-        self.scalar(program, "loss")
+        batches: impl Iterator<Item = Batch>,
+    ) -> Result<Vec<f32>, Error> {
+        let mut losses = Vec::new();
+        let mut take = |exec: &mut dyn Executor, begun| -> Result<(), Error> {
+            let read = exec.end(begun)?;
+            losses.push(f32::from_bits(read[0][0]));
+            Ok(())
+        };
+        let mut before: Option<Begun> = None;
+        for (idx, target) in batches {
+            self.exec.write_input(program, "idx", &idx)?;
+            self.exec.write_input(program, "target", &target)?;
+            let begun = self.exec.begin(program, &["loss"])?;
+            if let Some(begun) = before.replace(begun) {
+                take(&mut *self.exec, begun)?;
+            }
+        }
+        if let Some(begun) = before {
+            take(&mut *self.exec, begun)?;
+        }
+        Ok(losses)
     }
 
     fn scalar(&mut self, program: ProgramId, name: &str) -> Result<f32, Error> {
