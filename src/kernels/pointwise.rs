@@ -293,21 +293,40 @@ crate::multiversion! {
             }
         }
         let first = usize::from(host);
+        let Some((last, code)) = expr.code.split_last() else {
+            let at = expr.consts.first().map_or(0.0, |&c| f32::from_bits(c));
+            return match (host, inputs.first()) {
+                (true, _) => out.copy_from_slice(&regs[..n]),
+                (false, Some(input)) => load(input, start, out),
+                (false, None) => out.fill(at),
+            };
+        };
+        // A conversion alone needs no register.
+        if let (PwOp::Copy, 0, [], [input], false) = (last.op, last.args[0], code, inputs, host) {
+            load(input, start, out);
+            return round(last.round, out);
+        }
         for (j, input) in inputs.iter().enumerate() {
             let at = (first + j) * CHUNK;
             load(input, start, &mut regs[at..at + n]);
         }
         let mut at = (expr.inputs as usize + expr.consts.len()) * CHUNK;
-        for i in &expr.code {
+        for i in code {
             let (before, rest) = regs.split_at_mut(at);
-            let arg = |k: usize| &before[i.args[k] as usize * CHUNK..][..n];
-            apply(i.op, arg(0), arg(1), arg(2), &mut rest[..n]);
-            round(i.round, &mut rest[..n]);
+            instruction(i, before, &mut rest[..n]);
             at += CHUNK;
         }
-        let last = regs.len() - CHUNK;
-        out.copy_from_slice(&regs[last..last + n]);
+        instruction(last, regs, out);
     }
+}
+
+/// One instruction over a run of elements; its operands are among the registers `before` it.
+#[inline(always)]
+fn instruction(i: &Instr, before: &[f32], out: &mut [f32]) {
+    let n = out.len();
+    let arg = |k: usize| &before[i.args[k] as usize * CHUNK..][..n];
+    apply(i.op, arg(0), arg(1), arg(2), out);
+    round(i.round, out);
 }
 
 #[inline(always)]
