@@ -59,6 +59,14 @@ for n in $sizes; do
         part "gemm_${n}_$grade" 60 "$ISOBIT" "${device[@]}" --numerics "$grade" gemm --n "$n" \
             --dtypes fp32,bf16 --warmup 3 --steps 20 --retune --out "$out/gemm_${n}_$grade.csv"
     done
+    # Tensor cores through Vulkan or Metal; devices are listed with their features in the fourth line.
+    chosen=$(sed -n 's/^chosen: \(.*)\): .*/\1/p' "$out/adapters.txt")
+    if grep -A3 -F ": $chosen" "$out/adapters.txt" | grep -q 'cooperative matrix'; then
+        part "gemm_${n}_cooperative" 60 "$ISOBIT" "${device[@]}" --numerics fast gemm --n "$n" --cooperative \
+            --dtypes fp16 --warmup 3 --steps 20 --out "$out/gemm_${n}_cooperative.csv"
+    else
+        echo "no cooperative matrices there: $chosen"
+    fi
 done
 for grade in portable fast; do
     part "bench_$grade" 90 "$ISOBIT" "${device[@]}" --numerics "$grade" bench --preset "$preset" \

@@ -11,6 +11,7 @@ use isobit::error::Error;
 use isobit::exec::cpu::Cpu;
 use isobit::exec::wgpu::Wgpu;
 use isobit::exec::wgpu::adapter::Found;
+use isobit::exec::wgpu::cooperative::{Cooperative, Shape};
 use isobit::exec::{Clock, Executor, Numerics};
 use isobit::measure::format::Format;
 use isobit::measure::operands::{Operands, Rounded};
@@ -31,6 +32,7 @@ fn room() -> Room {
         rotation: 1 << 20,
         int8_in_f32: true,
         granule: 1,
+        halves: false,
     }
 }
 
@@ -199,6 +201,78 @@ fn a_stopped_measurement_keeps_what_it_has() {
     };
     let rows = measure(&mut engine, &order, &mut Quiet(Some(9), 0)).expect("runs");
     assert_eq!(rows.len(), 2);
+}
+
+/// Where a device has cooperative matrices, they multiply: a native row of fp16 with the format's error.
+/// Where it has none, opening them is refused with the reason, by the command too.
+#[test]
+fn cooperative_matrices_multiply_or_are_refused_with_the_reason() {
+    for (label, found) in devices::found() {
+        let shape = match Shape::of(&found) {
+            Ok(shape) => shape,
+            Err(why) => {
+                println!("{label}: {why}");
+                let refused = Cooperative::open(&found).err().expect("refused");
+                assert_eq!(refused.to_string(), why);
+                refused_by_the_command(&found, &why);
+                continue;
+            }
+        };
+        let open = |g: Numerics| -> Opened { Ok(Box::new(Wgpu::open(&found, g)?)) };
+        let matrices = Cooperative::open(&found).unwrap_or_else(|e| panic!("{e}"));
+        let mut engine = Plans::new(&open, Numerics::Fast, room()).expect("opens");
+        engine = engine.with_cooperative(Some(matrices));
+        // Five tiles: rows, columns and steps that are told apart.
+        let n = 5 * shape.granule();
+        let order = Order {
+            n,
+            formats: vec![Format::Fp16],
+            warmup: 1,
+            steps: 3,
+        };
+        let rows = measure(&mut engine, &order, &mut Quiet(None, 0)).expect("runs");
+        let (emulated, native) = (&rows[0], &rows[1]);
+        println!(
+            "{label}: {shape:?}, n = {n}: {}, {:.4} TFLOP a second, {:.3} of the ceiling, error {:.4e}; emulated {:.4e}",
+            native.path, native.tflops, native.ceiling_fraction, native.error, emulated.error
+        );
+        assert!(emulated.emulated && !native.emulated);
+        assert!(native.path.contains("cooperative/gemm.wgsl"));
+        assert_eq!((rows.len(), native.grade), (2, Numerics::Fast));
+        assert!(usual(Format::Fp16).contains(&native.error));
+        // The operands are the same; only the order of the sums may differ.
+        let apart = (native.error - emulated.error).abs();
+        assert!(apart < 1e-6, "{} {}", native.error, emulated.error);
+        whole_numbers(&found, shape);
+    }
+}
+
+/// Small whole numbers have exact sums in any order: every element is the right one.
+fn whole_numbers(found: &Found, shape: Shape) {
+    let n = 3 * shape.granule();
+    let x: Vec<f32> = (0..n * n).map(|i| (i * 7 % 13) as f32 - 6.0).collect();
+    let y: Vec<f32> = (0..n * n).map(|i| (i * 11 % 17) as f32 - 8.0).collect();
+    let mut matrices = Cooperative::open(found).unwrap_or_else(|e| panic!("{e}"));
+    matrices.load(n, &x, &y, 2).expect("fits");
+    for i in 0..2 {
+        matrices.once(i).expect("runs");
+        let c = matrices.product().expect("read");
+        for (i, c) in c.iter().enumerate() {
+            let sum: f32 = (0..n).map(|k| x[i / n * n + k] * y[k * n + i % n]).sum();
+            assert_eq!(*c, sum, "element {i} of {n} x {n}");
+        }
+    }
+}
+
+fn refused_by_the_command(found: &Found, why: &str) {
+    let dir = fresh("gemm-cooperative");
+    let args = ["gemm", "--cooperative", "--numerics", "fast", "--n", "64"];
+    let device = ["--backend", found.backend.name(), "--adapter", &found.name];
+    let o = isobit(&dir, &[&args[..], &device].concat());
+    let text = stderr(&o);
+    assert_eq!(o.status.code(), Some(2), "{text}");
+    assert_eq!(text, format!("error: --cooperative: {why}\n"));
+    assert_eq!(listing(&dir), 0);
 }
 
 /// The ceiling is one: no product of the same run is faster than the loop that it is measured by.
@@ -389,6 +463,11 @@ fn what_cannot_be_is_one_line_and_no_file() {
     refused(&["--out", "a.svg"], &[".svg"]);
     refused(&["--out", "folder"], &["folder"]);
     refused(&["--out", ""], &["--out"]);
+    refused(&["--cooperative"], &["--cooperative", "--numerics fast"]);
+    let fast = ["--cooperative", "--numerics", "fast"];
+    refused(&fast, &["CPU executor", "--backend vulkan"]);
+    let without = [&fast[..], &["--dtypes", "fp32"]].concat();
+    refused(&without, &["fp16", "--dtypes"]);
 }
 
 /// A size that a device's limits forbid is refused before anything is allocated, with the largest that

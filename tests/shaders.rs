@@ -341,3 +341,51 @@ fn each_bad_shader_is_rejected_for_its_own_reason() {
         assert!(findings.is_empty(), "{name}: {findings:?}");
     }
 }
+
+/// The texts on cooperative matrices, which are no core WGSL: they validate where a device has the
+/// extension, are refused where it has none, and translate for Vulkan and Metal. Nothing runs here.
+#[test]
+fn cooperative_texts_validate_and_translate() {
+    use isobit::exec::wgpu::cooperative::{FILES, Shape, text};
+    use naga::back::{msl, spv};
+    let all = Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
+    for (file, _) in FILES {
+        for (size, lanes) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
+            let source = text(file, Shape { size, lanes });
+            let name = format!("{file}, {size} x {size}, {lanes} lanes");
+            let module = naga::front::wgsl::parse_str(&source)
+                .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&source)));
+            let check = |c| {
+                let checked = Validator::new(ValidationFlags::all(), c).validate(&module);
+                checked.map_err(|e| e.emit_to_string(&source))
+            };
+            let info = check(all).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(check(Capabilities::SHADER_FLOAT16).is_err(), "{name}");
+            let entry = &module.entry_points[0];
+            assert_eq!(entry.workgroup_size, [lanes, 1, 1], "{name}");
+            let options = spv::Options {
+                lang_version: (1, 6),
+                capabilities: None,
+                ..Default::default()
+            };
+            let words = spv::write_vec(&module, &info, &options, None)
+                .unwrap_or_else(|e| panic!("{name}: SPIR-V: {e}"));
+            if let Some(dir) = std::env::var_os("ISOBIT_KEEP_SPIRV") {
+                let path = std::path::Path::new(&dir).join(format!("{file}.{size}.{lanes}.spv"));
+                std::fs::write(path, bytemuck::cast_slice(&words)).expect("written");
+            }
+            // Metal's are 8 x 8.
+            if size != 8 {
+                continue;
+            }
+            let options = msl::Options {
+                lang_version: (2, 4),
+                fake_missing_bindings: true,
+                ..Default::default()
+            };
+            let (metal, _) = msl::write_string(&module, &info, &options, &Default::default())
+                .unwrap_or_else(|e| panic!("{name}: Metal: {e}"));
+            assert!(metal.contains("simdgroup_"), "{name}");
+        }
+    }
+}

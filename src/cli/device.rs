@@ -110,6 +110,14 @@ impl Device {
         }
     }
 
+    /// The device, if it is reached through a graphics interface.
+    pub fn graphics(&self) -> Option<&adapter::Found> {
+        match &self.choice {
+            Chosen::Here(Choice::Gpu { found, .. }) => Some(found),
+            _ => None,
+        }
+    }
+
     /// What output files say of it.
     ///
     /// # Errors
@@ -135,10 +143,7 @@ impl Device {
 
     /// Its limits; none on the CPU and in CUDA.
     pub fn limits(&self) -> Option<adapter::Limits> {
-        match &self.choice {
-            Chosen::Here(Choice::Gpu { found, .. }) => Some(found.limits),
-            _ => None,
-        }
+        self.graphics().map(|found| found.limits)
     }
 
     /// Whether it is a GPU of its own silicon.

@@ -6,6 +6,8 @@ use super::outputs::whole;
 use super::terminal::{catch_signals, clear, interrupted, say};
 use super::tune::TuneArgs;
 use crate::error::{Error, usage};
+use crate::exec::wgpu::adapter::Found;
+use crate::exec::wgpu::cooperative::{Cooperative, Shape};
 use crate::exec::{Numerics, cpu::free_memory};
 use crate::measure::format::Format;
 use crate::measure::plans::Plans;
@@ -56,6 +58,10 @@ pub struct GemmArgs {
     /// The table; the plot goes beside it, with the ending .svg.
     #[arg(long, value_name = "FILE", default_value = "results/gemm.csv")]
     pub out: PathBuf,
+    /// fp16 on cooperative matrices too: tensor cores through Vulkan or Metal, with --numerics fast, where the
+    /// device has them. Experimental.
+    #[arg(long)]
+    pub cooperative: bool,
     /// Tuning.
     #[command(flatten)]
     pub tune: TuneArgs,
@@ -72,6 +78,9 @@ One product of square matrices of normal random numbers; only the type changes. 
   ceiling_fraction       of the rate of multiply-adds in registers, measured in the same run
   error                  |C - C64| / |C64| on sampled rows; C64 is the f64 product of the
                          unrounded f32 operands
+With --cooperative fp16 has a second row, native: f16 operands and f32 sums on matrices that a
+subgroup holds together, a kernel of its own. wgpu calls this experimental, and we have seen it
+run on a software device alone. A device without is refused, with the reason.
 Ends with 0, with 130 after Ctrl-C (the types done by then are in the files), or with 2 on an
 error.";
 
@@ -99,15 +108,55 @@ pub fn gemm(global: &Global, args: &GemmArgs) -> Result<i32, Error> {
     let mut device = Device::choose(global)?;
     device.set_tune(args.tune.always());
     let numerics = global.numerics.unwrap_or_default();
+    let matrices = match args.cooperative {
+        true => Some(matrices(&device, numerics, &job.formats)?),
+        false => None,
+    };
     #[cfg(feature = "cuda")]
     if global.numerics != Some(Numerics::Portable) && device.nvidia().is_some() {
         return on_cuda(&device, global.adapter.as_deref(), &job);
     }
-    let room = room(&device)?;
+    let mut room = room(&device)?;
+    if let Some((_, shape)) = matrices {
+        room.granule = shape.granule();
+        room.halves = true;
+    }
     let open = |grade: Numerics| device.open(grade);
-    let engine = || Plans::new(&open, numerics, room.clone());
+    let engine = || {
+        let opened = matrices.map(|(found, _)| Cooperative::open(found));
+        let plans = Plans::new(&open, numerics, room.clone())?;
+        Ok(plans.with_cooperative(opened.transpose()?))
+    };
     let admit = || device.admit(numerics).map(|_| ());
     job.go(&room, &admit, device.why(), &engine)
+}
+
+/// The device and its cooperative matrices, asked for.
+fn matrices<'a>(
+    device: &'a Device,
+    numerics: Numerics,
+    formats: &[Format],
+) -> Result<(&'a Found, Shape), Error> {
+    if numerics != Numerics::Fast {
+        return usage(
+            "--cooperative: the order of sums in cooperative matrices is the device's own, so they are for --numerics fast",
+        );
+    }
+    if !formats.contains(&Format::Fp16) {
+        return usage("--cooperative: multiplies fp16, which --dtypes leaves out");
+    }
+    let Some(found) = device.graphics() else {
+        return usage(match device.backend() {
+            "cuda" => {
+                "--cooperative: is for Vulkan and Metal; through CUDA every type but fp32 runs on tensor cores as it is"
+            }
+            _ => {
+                "--cooperative: the CPU executor has no cooperative matrices; name a GPU with --backend vulkan or metal"
+            }
+        });
+    };
+    let shape = Shape::of(found).map_err(|why| Error::Usage(format!("--cooperative: {why}")))?;
+    Ok((found, shape))
 }
 
 /// The run on CUDA, by cuBLASLt and the project's tensor-core kernels. With `--numerics portable` the
@@ -305,6 +354,7 @@ fn room(device: &Device) -> Result<Room, Error> {
         },
         int8_in_f32: true,
         granule: 1,
+        halves: false,
     })
 }
 

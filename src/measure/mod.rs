@@ -47,8 +47,8 @@ pub trait Engine {
     fn room(&self) -> &Room;
     /// The grade of a kernel's products.
     fn grade(&self, format: Format, kernel: usize) -> Numerics;
-    /// Whether a format is emulated.
-    fn emulated(&self, format: Format) -> bool;
+    /// Whether a kernel emulates its format.
+    fn emulated(&self, format: Format, kernel: usize) -> bool;
     /// The format that operands are rounded to before they are given to [`Engine::prepare`]: another one
     /// where the device itself rounds them.
     fn given(&self, format: Format) -> Format {
@@ -56,13 +56,14 @@ pub trait Engine {
     }
     /// How many kernels there are for a format; a row of the table each.
     fn kernels(&self, format: Format) -> usize;
-    /// TFLOP a second that the device's multiply-adds for a format reach in registers, measured now.
+    /// TFLOP a second that the device's multiply-adds for a kernel of a format reach in registers, measured
+    /// now.
     ///
     /// # Errors
     /// The device failed.
-    fn ceiling(&mut self, format: Format) -> Result<f64, Error>;
-    /// Whether two formats run on the same units, so that their ceiling is one.
-    fn same_ceiling(&self, _: Format, _: Format) -> bool {
+    fn ceiling(&mut self, format: Format, kernel: usize) -> Result<f64, Error>;
+    /// Whether two kernels of formats run on the same units, so that their ceiling is one.
+    fn same_ceiling(&self, _: (Format, usize), _: (Format, usize)) -> bool {
         true
     }
     /// Takes operands of extent `n` for one of a format's kernels.
@@ -194,7 +195,7 @@ pub fn measure(
     let all: usize = each * order.formats.iter().map(kernels).sum::<usize>();
     watch.doing("drawing operands");
     let operands = Operands::draw(order.n);
-    let mut ceilings: Vec<(Format, f64)> = Vec::new();
+    let mut ceilings: Vec<((Format, usize), f64)> = Vec::new();
     for &format in &order.formats {
         watch.doing("rounding operands");
         let (a, b) = (
@@ -205,12 +206,13 @@ pub fn measure(
             if watch.stopped() {
                 return Ok(rows);
             }
-            let ceiling = match ceilings.iter().find(|c| engine.same_ceiling(c.0, format)) {
+            let this = (format, kernel);
+            let ceiling = match ceilings.iter().find(|c| engine.same_ceiling(c.0, this)) {
                 Some(c) => c.1,
                 None => {
                     watch.doing("measuring the ceiling");
-                    let ceiling = engine.ceiling(format)?;
-                    ceilings.push((format, ceiling));
+                    let ceiling = engine.ceiling(format, kernel)?;
+                    ceilings.push((this, ceiling));
                     ceiling
                 }
             };
@@ -246,7 +248,7 @@ pub fn measure(
                 backend: info.backend,
                 path: engine.path(format, kernel, last.path),
                 grade: engine.grade(format, kernel),
-                emulated: engine.emulated(format),
+                emulated: engine.emulated(format, kernel),
                 ceiling_fraction: tflops / ceiling,
                 error,
             };

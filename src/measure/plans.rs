@@ -1,4 +1,5 @@
-//! Products by the project's own kernels: a graph of one product, compiled and run as any other.
+//! Products by the project's own kernels: a graph of one product, compiled and run as any other. Where it was
+//! asked for, fp16 also on the device's cooperative matrices, as a kernel of its own.
 
 use super::format::Format;
 use super::operands::{Rounded, exact_sums};
@@ -6,6 +7,7 @@ use super::size::{Room, element};
 use super::{Engine, Timed};
 use crate::dtype::DType;
 use crate::error::Error;
+use crate::exec::wgpu::cooperative::Cooperative;
 use crate::exec::{DeviceInfo, Executor, Numerics, ProgramId};
 use crate::graph::{Graph, Program, Type};
 use crate::kernels::multiply_add::{MULTIPLY_ADD, params};
@@ -27,7 +29,13 @@ pub struct Plans<'a> {
     /// Which of `loaded` is prepared.
     ready: usize,
     last: ProgramId,
+    cooperative: Option<Cooperative>,
+    /// Whether the cooperative matrices are what is prepared.
+    on_matrices: bool,
 }
+
+/// The path of [`Plans::once`] where cooperative matrices multiplied.
+const MATRICES: &str = "cooperative/gemm.wgsl";
 
 impl<'a> Plans<'a> {
     /// Opens an executor.
@@ -43,7 +51,15 @@ impl<'a> Plans<'a> {
             loaded: vec![],
             ready: 0,
             last: ProgramId(0),
+            cooperative: None,
+            on_matrices: false,
         })
+    }
+
+    /// Measures fp16 on cooperative matrices too. Extents must be multiples of their granule.
+    pub fn with_cooperative(mut self, matrices: Option<Cooperative>) -> Plans<'a> {
+        self.cooperative = matrices;
+        self
     }
 
     /// The programs of an extent and a storage, each over operands of its own.
@@ -95,31 +111,47 @@ impl Engine for Plans<'_> {
         &self.room
     }
 
-    fn grade(&self, _: Format, _: usize) -> Numerics {
-        self.numerics
+    fn grade(&self, _: Format, kernel: usize) -> Numerics {
+        match kernel {
+            0 => self.numerics,
+            _ => Numerics::Fast,
+        }
     }
 
-    fn emulated(&self, format: Format) -> bool {
-        format != Format::Fp32
+    fn emulated(&self, format: Format, kernel: usize) -> bool {
+        format != Format::Fp32 && kernel == 0
     }
 
-    fn kernels(&self, _: Format) -> usize {
-        1
+    /// The second kernel of fp16 is the one on cooperative matrices.
+    fn kernels(&self, format: Format) -> usize {
+        1 + usize::from(format == Format::Fp16 && self.cooperative.is_some())
     }
 
-    /// Of the fused multiply-add in f32, whatever the grade of the products.
-    fn ceiling(&mut self, _: Format) -> Result<f64, Error> {
-        multiply_adds((self.open)(Numerics::Fast)?.as_mut())
+    /// Of the fused multiply-add in f32, whatever the grade of the products, or of matrices in registers.
+    fn ceiling(&mut self, _: Format, kernel: usize) -> Result<f64, Error> {
+        match &mut self.cooperative {
+            Some(matrices) if kernel > 0 => Ok(matrices.ceiling()?),
+            _ => multiply_adds((self.open)(Numerics::Fast)?.as_mut()),
+        }
+    }
+
+    fn same_ceiling(&self, a: (Format, usize), b: (Format, usize)) -> bool {
+        a.1 == b.1
     }
 
     fn prepare(
         &mut self,
         n: usize,
         format: Format,
-        _: usize,
+        kernel: usize,
         a: &Rounded,
         b: &Rounded,
     ) -> Result<(), Error> {
+        self.on_matrices = kernel > 0;
+        if let Some(matrices) = self.cooperative.as_mut().filter(|_| kernel > 0) {
+            let copies = self.room.copies(n, element(DType::F16));
+            return Ok(matrices.load(n, &a.values, &b.values, copies)?);
+        }
         if format == Format::Int8 {
             exact_sums(n, &a.values, &b.values)?;
         }
@@ -140,6 +172,11 @@ impl Engine for Plans<'_> {
     }
 
     fn once(&mut self, i: usize) -> Result<Timed, Error> {
+        if let Some(matrices) = self.cooperative.as_mut().filter(|_| self.on_matrices) {
+            let (ms, clock) = matrices.once(i)?;
+            let path = MATRICES;
+            return Ok(Timed { ms, clock, path });
+        }
         let programs = &self.loaded[self.ready].2;
         self.last = programs[i % programs.len()];
         let steps = self.exec.profile(self.last)?;
@@ -154,6 +191,10 @@ impl Engine for Plans<'_> {
     }
 
     fn path(&self, format: Format, _: usize, ran: &str) -> String {
+        if let Some(m) = self.cooperative.as_ref().filter(|_| ran == MATRICES) {
+            let size = m.shape().size;
+            return format!("{ran} on {size} x {size} matrices, f16 in, f32 sums, experimental");
+        }
         let kernel = match ran.ends_with(".wgsl") {
             true => ran.to_string(),
             false => format!("gemm {ran}"),
@@ -167,6 +208,9 @@ impl Engine for Plans<'_> {
     }
 
     fn product(&mut self) -> Result<Vec<f32>, Error> {
+        if let Some(matrices) = self.cooperative.as_mut().filter(|_| self.on_matrices) {
+            return Ok(matrices.product()?);
+        }
         let (n, storage, _) = self.loaded[self.ready];
         let words = self.exec.read_output(self.last, "y")?;
         Ok(match storage.packed() {

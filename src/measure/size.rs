@@ -38,6 +38,8 @@ pub struct Room {
     pub int8_in_f32: bool,
     /// Extents must be multiples of this.
     pub granule: usize,
+    /// Whether fp16 is multiplied as f16 too, beside its emulation.
+    pub halves: bool,
 }
 
 impl Room {
@@ -57,6 +59,11 @@ impl Room {
         let operands =
             |k: &DType| 2 * (self.copies(n, element(*k)) * element(*k)) as u64 * square(n);
         let device = used.map(operands).sum::<u64>() + 4 * square(n);
+        let halves = match self.halves {
+            true => operands(&DType::F16) + 4 * square(n),
+            false => 0,
+        };
+        let device = device + halves;
         // Both operands in f32 and rounded, and one of them packed.
         (device, 18 * square(n))
     }
@@ -191,6 +198,7 @@ mod tests {
             rotation: 64 << 20,
             int8_in_f32: true,
             granule: 1,
+            halves: false,
         }
     }
 

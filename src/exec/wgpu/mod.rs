@@ -9,6 +9,7 @@ pub mod adapter;
 mod ahead;
 mod belt;
 mod buffers;
+pub mod cooperative;
 mod health;
 mod limits;
 mod load;
@@ -110,35 +111,47 @@ pub struct Wgpu {
     nth: usize,
 }
 
+/// Opens a device with all its limits, and with features that it has.
+///
+/// # Errors
+/// The driver refuses.
+fn request(
+    found: &Found,
+    features: wgpu::Features,
+    experimental_features: wgpu::ExperimentalFeatures,
+) -> Result<(wgpu::Device, wgpu::Queue), ExecError> {
+    let adapter = &found.adapter;
+    // A device that is simulated to have gone is asked for what it cannot give.
+    let impossible = wgpu::Features::all() & !adapter.features();
+    let desc = wgpu::DeviceDescriptor {
+        label: None,
+        required_features: match found.gone {
+            true => impossible.iter().next().unwrap_or(impossible),
+            false => features,
+        },
+        // Defaults would stop at 128 MiB a binding.
+        required_limits: adapter.limits(),
+        experimental_features,
+        ..Default::default()
+    };
+    pollster::block_on(adapter.request_device(&desc)).map_err(|e| {
+        let why = health::one_line(&e.to_string());
+        ExecError::Device(format!(
+            "{} cannot be opened: {why}; it may be gone or in use: `isobit adapters` lists what is there",
+            found.title()
+        ))
+    })
+}
+
 impl Wgpu {
     /// Opens a device.
     ///
     /// # Errors
     /// The driver refuses.
     pub fn new(found: &Found, tuning: Tuning) -> Result<Wgpu, ExecError> {
-        let adapter = &found.adapter;
         let wanted = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PASSTHROUGH_SHADERS;
-        let features = adapter.features() & wanted;
-        // A device that is simulated to have gone is asked for what it cannot give.
-        let impossible = wgpu::Features::all() & !adapter.features();
-        let asked = match found.gone {
-            true => impossible.iter().next().unwrap_or(impossible),
-            false => features,
-        };
-        let desc = wgpu::DeviceDescriptor {
-            label: None,
-            required_features: asked,
-            // Defaults would stop at 128 MiB a binding.
-            required_limits: adapter.limits(),
-            ..Default::default()
-        };
-        let (device, queue) = pollster::block_on(adapter.request_device(&desc)).map_err(|e| {
-            let why = health::one_line(&e.to_string());
-            ExecError::Device(format!(
-                "{} cannot be opened: {why}; it may be gone or in use: `isobit adapters` lists what is there",
-                found.title()
-            ))
-        })?;
+        let features = found.adapter.features() & wanted;
+        let (device, queue) = request(found, features, wgpu::ExperimentalFeatures::disabled())?;
         let health = Health::watch(&device);
         let vulkan = found.backend == adapter::Backend::Vulkan;
         let timer = Timer::new(&device, &queue);

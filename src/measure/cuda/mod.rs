@@ -273,7 +273,7 @@ impl Engine for Cuda {
         Numerics::Fast
     }
 
-    fn emulated(&self, format: Format) -> bool {
+    fn emulated(&self, format: Format, _: usize) -> bool {
         format.is_fp8() && self.store(format) == Store::F16
     }
 
@@ -289,13 +289,13 @@ impl Engine for Cuda {
         }
     }
 
-    fn same_ceiling(&self, a: Format, b: Format) -> bool {
-        self.unit(a).0 == self.unit(b).0
+    fn same_ceiling(&self, a: (Format, usize), b: (Format, usize)) -> bool {
+        self.unit(a.0).0 == self.unit(b.0).0
     }
 
     /// Of f32 units for fp32, else of tensor cores by `mma.sync`. On Hopper that is less than `wgmma`
     /// reaches, so a fraction may exceed 1 there.
-    fn ceiling(&mut self, format: Format) -> Result<f64, Error> {
+    fn ceiling(&mut self, format: Format, _: usize) -> Result<f64, Error> {
         let (name, each) = self.unit(format);
         let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let units = self.context.attribute(count);
@@ -382,12 +382,12 @@ impl Engine for Cuda {
         })
     }
 
-    fn path(&self, format: Format, _: usize, ran: &str) -> String {
+    fn path(&self, format: Format, kernel: usize, ran: &str) -> String {
         let name = match ran {
             "cublaslt" => format!("cublaslt algorithm {}", self.algorithm),
             own => own.to_string(),
         };
-        match self.emulated(format) {
+        match self.emulated(format, kernel) {
             true => format!("{name} on {} values in fp16", format.name()),
             false => name,
         }

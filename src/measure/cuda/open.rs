@@ -56,6 +56,7 @@ impl Cuda {
                 rotation: 256 << 20,
                 int8_in_f32: false,
                 granule: GRANULE,
+                halves: false,
             },
             name,
             algorithm: 0,
