@@ -50,10 +50,7 @@ mod built {
     /// `nvidia-cuda-nvrtc-cu12`, whose folder `nvidia/cuda_nvrtc/lib` then goes into `LD_LIBRARY_PATH`.
     #[test]
     fn every_source_compiles_to_machine_code() {
-        if !nvrtc::present() {
-            println!(
-                "skipped: no libnvrtc (pip install nvidia-cuda-nvrtc-cu12, and set LD_LIBRARY_PATH)"
-            );
+        if !common::nvrtc() {
             return;
         }
         let holds =

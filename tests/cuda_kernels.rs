@@ -114,56 +114,100 @@ fn what_no_shader_uses_is_refused_by_name() {
 #[cfg(feature = "cuda")]
 const TEXTS: usize = 4;
 
+/// A text with its plan's name, its kernel's, and the numerics that it is for.
+#[cfg(feature = "cuda")]
+struct Text {
+    name: String,
+    kernel: String,
+    numerics: Numerics,
+    text: Kernel,
+}
+
 /// Every kernel in several of its texts, spread over all plans; those whose sums are fused too.
 #[cfg(feature = "cuda")]
-fn chosen() -> Vec<(String, Kernel)> {
+fn chosen() -> Vec<Text> {
     let all = std::env::var_os("ISOBIT_ALL_TEXTS").is_some();
     let probe = isobit::numerics::probe::plans();
     let probe = probe.into_iter().map(|p| ("the probe".to_string(), p));
     let mut plans = plans::all();
     plans.extend(probe);
     let mut seen = HashSet::new();
-    let mut each: BTreeMap<String, Vec<(String, Kernel)>> = BTreeMap::new();
+    let mut each: BTreeMap<String, Vec<Text>> = BTreeMap::new();
     for numerics in [Numerics::Portable, Numerics::Fast] {
-        for (name, k) in kernels_of(&plans, options(numerics)) {
-            if seen.insert(k.clone()) {
+        for (name, text) in kernels_of(&plans, options(numerics)) {
+            if seen.insert(text.clone()) {
                 let kernel = name.split(' ').next().unwrap_or("").to_string();
                 let kind = format!("{kernel} {numerics}");
-                each.entry(kind).or_default().push((name, k));
+                each.entry(kind).or_default().push(Text {
+                    name,
+                    kernel,
+                    numerics,
+                    text,
+                });
             }
         }
     }
-    let spread = |list: Vec<(String, Kernel)>| {
+    let spread = |list: Vec<Text>| {
         let every = if all { 1 } else { list.len().div_ceil(TEXTS) };
         list.into_iter().step_by(every)
     };
     each.into_values().flat_map(spread).collect()
 }
 
+/// Each for both chips. In the compiler's PTX of a portable text nothing is fused, flushed or approximated:
+/// every sum, product, quotient and root of floats rounds once, to nearest.
 #[cfg(feature = "cuda")]
 #[test]
 fn kernels_compile_for_ampere_and_hopper() {
     use isobit::exec::cuda::nvrtc;
     use rayon::prelude::*;
-    if !nvrtc::present() {
-        println!(
-            "skipped: no libnvrtc (pip install nvidia-cuda-nvrtc-cu12, and set LD_LIBRARY_PATH)"
-        );
+    if !common::nvrtc() {
         return;
     }
     let texts = chosen();
     let start = std::time::Instant::now();
-    let work: Vec<_> = (texts.iter().enumerate())
-        .map(|(i, t)| (t, ["sm_90a", "sm_80"][i % 2]))
+    let fused: Vec<String> = (texts.par_iter())
+        .filter_map(|t| {
+            let mut fused = false;
+            for arch in ["sm_80", "sm_90a"] {
+                let made = nvrtc::compile_emitted(&t.text.source(), arch);
+                let made = made.unwrap_or_else(|e| panic!("{} for {arch}: {e}", t.name));
+                assert!(made.image.starts_with(b"\x7fELF"), "{} for {arch}", t.name);
+                let bad = inexact(&made.listing);
+                fused |= bad.iter().any(|l| l.contains("fma."));
+                // The probe's facts are what a device's own functions give, and none of them is relied on.
+                let facts = t.kernel == "probe_facts";
+                if t.numerics == Numerics::Portable && !facts {
+                    assert!(bad.is_empty(), "{} for {arch}: {bad:?}", t.name);
+                }
+            }
+            fused.then(|| t.kernel.clone())
+        })
         .collect();
-    work.par_iter().for_each(|((name, k), arch)| {
-        let image = nvrtc::compile_emitted(&k.source(), arch);
-        let image = image.unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(image.starts_with(b"\x7fELF"), "{name} for {arch}");
-    });
     let seconds = start.elapsed().as_secs_f64();
-    println!("{} texts compiled in {seconds:.1} s", texts.len());
+    println!(
+        "{} texts, each for sm_80 and sm_90a, in {seconds:.1} s",
+        texts.len()
+    );
     assert!(texts.len() > kernels::ALL.len());
+    // What is looked for is there where it should be.
+    assert!(fused.iter().any(|k| k == "gemm"), "{fused:?}");
+}
+
+/// Lines of PTX that compute floats otherwise than by one rounding to nearest.
+#[cfg(feature = "cuda")]
+fn inexact(ptx: &str) -> Vec<&str> {
+    let bad = |line: &&str| {
+        let word = line.split_whitespace().find(|w| !w.starts_with('@'));
+        let word = word.unwrap_or("").trim_end_matches(';');
+        let float = word.ends_with(".f32");
+        let rounds = ["add.", "sub.", "mul.", "div.", "sqrt.", "rcp."];
+        let sloppy = rounds.iter().any(|o| word.starts_with(o)) && !word.contains(".rn.");
+        float && (word.starts_with("fma.") || word.starts_with("mad.") || sloppy)
+            || word.contains(".ftz")
+            || word.contains(".approx")
+    };
+    ptx.lines().filter(bad).collect()
 }
 
 /// A plan with its name and the words of its inputs.

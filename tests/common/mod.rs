@@ -45,6 +45,22 @@ pub fn repo(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// Whether NVIDIA's compiler of CUDA is there. It comes with the CUDA toolkit, or as PyPI's
+/// `nvidia-cuda-nvrtc-cu12`, whose folder `nvidia/cuda_nvrtc/lib` then goes into `LD_LIBRARY_PATH`. Where it
+/// is absent its tests say so and are skipped, unless `ISOBIT_REQUIRE_NVRTC` is set.
+#[cfg(feature = "cuda")]
+pub fn nvrtc() -> bool {
+    let there = isobit::exec::cuda::nvrtc::present();
+    let how = "no libnvrtc (pip install nvidia-cuda-nvrtc-cu12, and set LD_LIBRARY_PATH)";
+    if !there && std::env::var_os("ISOBIT_REQUIRE_NVRTC").is_some() {
+        panic!("{how}");
+    }
+    if !there {
+        println!("skipped: {how}");
+    }
+    there
+}
+
 /// A CSV file: header, then rows.
 pub struct Csv {
     header: Vec<String>,

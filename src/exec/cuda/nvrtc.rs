@@ -19,6 +19,15 @@ pub const SOURCES: &[(&str, &str)] = &[
     ),
 ];
 
+/// What the compiler makes of a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compiled {
+    /// Machine code, a CUBIN.
+    pub image: Vec<u8>,
+    /// The PTX that it came from.
+    pub listing: String,
+}
+
 /// Whether the library is there.
 pub fn present() -> bool {
     // SAFETY: opens and closes libraries by NVRTC's names, which run no code of consequence when loaded.
@@ -35,7 +44,7 @@ pub fn present() -> bool {
 pub fn compile(name: &str, arch: &str) -> Result<Vec<u8>, String> {
     let source = SOURCES.iter().find(|s| s.0 == name);
     let text = source.ok_or_else(|| format!("there is no {name}"))?.1;
-    compile_text(name, text, arch, &[])
+    compile_text(name, text, arch, &[]).map(|c| c.image)
 }
 
 /// Compiles an emitted kernel ([`super::emit`]) for an architecture to a CUBIN. Nothing is fused: its sums
@@ -46,7 +55,7 @@ pub fn compile(name: &str, arch: &str) -> Result<Vec<u8>, String> {
 ///
 /// # Panics
 /// As [`compile`].
-pub fn compile_emitted(source: &str, arch: &str) -> Result<Vec<u8>, String> {
+pub fn compile_emitted(source: &str, arch: &str) -> Result<Compiled, String> {
     let exact = [
         "--fmad=false",
         "--ftz=false",
@@ -56,7 +65,7 @@ pub fn compile_emitted(source: &str, arch: &str) -> Result<Vec<u8>, String> {
     compile_text("an emitted kernel", source, arch, &exact)
 }
 
-fn compile_text(name: &str, text: &str, arch: &str, more: &[&str]) -> Result<Vec<u8>, String> {
+fn compile_text(name: &str, text: &str, arch: &str, more: &[&str]) -> Result<Compiled, String> {
     let zero = |_| format!("{name} holds a zero byte");
     let (text, title) = (
         CString::new(text).map_err(zero)?,
@@ -69,9 +78,11 @@ fn compile_text(name: &str, text: &str, arch: &str, more: &[&str]) -> Result<Vec
     if let Err(e) = unsafe { result::compile_program(program.0, &options) } {
         return Err(format!("{name} for {arch}: {e}: {}", program.log()));
     }
-    program
-        .cubin()
-        .map_err(|e| format!("{name} for {arch}: {e}"))
+    let failed = |e| format!("{name} for {arch}: {e}");
+    Ok(Compiled {
+        image: program.cubin().map_err(failed)?,
+        listing: program.ptx().map_err(failed)?,
+    })
 }
 
 struct Program(sys::nvrtcProgram);
@@ -98,6 +109,13 @@ impl Program {
         // SAFETY: as above, with as many bytes as were asked for.
         unsafe { sys::nvrtcGetCUBIN(self.0, out.as_mut_ptr().cast()) }.result()?;
         Ok(out)
+    }
+
+    fn ptx(&self) -> Result<String, result::NvrtcError> {
+        // SAFETY: the program lives as long as `self`.
+        let text: Vec<c_char> = unsafe { result::get_ptx(self.0) }?;
+        let bytes: Vec<u8> = text.iter().map(|c| *c as u8).filter(|c| *c != 0).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

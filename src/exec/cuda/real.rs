@@ -144,7 +144,8 @@ impl Driver for Real {
         let arch = &self.arch;
         let images: Result<Vec<Vec<u8>>, (usize, Trouble)> = (kernels.par_iter().enumerate())
             .map(|(i, k)| {
-                nvrtc::compile_emitted(&k.source(), arch).map_err(|e| (i, Trouble::Failed(e)))
+                let made = nvrtc::compile_emitted(&k.source(), arch);
+                made.map(|c| c.image).map_err(|e| (i, Trouble::Failed(e)))
             })
             .collect();
         let mut out = Vec::with_capacity(kernels.len());
