@@ -6,6 +6,7 @@ use super::train::{Measured, TrainArgs};
 use crate::config::{Preset, Settings};
 use crate::error::{Error, usage};
 use crate::report::experiment::{Ending, read, write};
+use crate::train::run::Data;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 
@@ -121,6 +122,7 @@ pub fn experiment(global: &Global, args: &ExperimentArgs) -> Result<i32, Error> 
     for half in &HALVES {
         let all = half.args(args).settings(args.preset)?;
         refuse_gap(&all)?;
+        Data::load(&all)?;
     }
     let mut done = vec![];
     for half in &HALVES {

@@ -317,21 +317,26 @@ struct Running {
     sum: Lanes,
 }
 
-/// The halving tree over the keys of a block, for every query.
+/// The halving tree over the keys of a block, for every query. Two halves are two runs of memory: as loops
+/// over keys and queries the compiler makes gathers of them.
 #[inline(always)]
-fn over_keys(x: &Block, f: impl Fn(f32, f32) -> f32) -> Lanes {
-    let mut x = *x;
+fn over_keys(x: &mut Block, f: impl Fn(f32, f32) -> f32) -> Lanes {
     let mut half = KEY_BLOCK / 2;
     while half > 0 {
-        let (low, high) = x.split_at_mut(half);
-        for (low, high) in low.iter_mut().zip(high.iter()) {
-            for (l, &h) in low.iter_mut().zip(high) {
-                *l = f(*l, h);
-            }
+        let (low, high) = x.as_flattened_mut().split_at_mut(half * QUERIES);
+        for (l, &h) in low.iter_mut().zip(high.iter()) {
+            *l = f(*l, h);
         }
         half /= 2;
     }
     x[0]
+}
+
+/// A key's number, of which the compiler knows nothing: else it takes several keys at a time, with gathers,
+/// in place of the queries that lie side by side.
+#[inline(always)]
+fn along_queries(key: usize) -> usize {
+    std::hint::black_box(key)
 }
 
 crate::multiversion! {
@@ -340,12 +345,13 @@ crate::multiversion! {
     fn weights(n: Dims, s: &mut Block, seen: &[u32; QUERIES], first: bool, run: &mut Running, out: &mut [f32]) {
         let mut masked = [[f32::NEG_INFINITY; QUERIES]; KEY_BLOCK];
         for (j, (s, masked)) in s.iter_mut().zip(&mut masked).enumerate() {
+            let j = along_queries(j);
             for a in 0..QUERIES {
                 s[a] = ftz(s[a] * n.scale);
                 masked[a] = if (j as u32) < seen[a] { s[a] } else { f32::NEG_INFINITY };
             }
         }
-        let block_max = over_keys(&masked, max2);
+        let block_max = over_keys(&mut masked, max2);
         let mut new_max = block_max;
         for a in 0..QUERIES {
             let larger = if first { block_max[a] } else { max2(run.max[a], block_max[a]) };
@@ -353,6 +359,7 @@ crate::multiversion! {
         }
         let mut terms = [[0f32; QUERIES]; KEY_BLOCK];
         for (j, (s, terms)) in s.iter_mut().zip(&mut terms).enumerate() {
+            let j = along_queries(j);
             for a in 0..QUERIES {
                 let e = exp(ftz(s[a] - new_max[a]));
                 let e = if (j as u32) < seen[a] { e } else { 0.0 };
@@ -361,7 +368,7 @@ crate::multiversion! {
             }
         }
         n.operands(s);
-        let block_sum = over_keys(&terms, |a, b| a + b);
+        let block_sum = over_keys(&mut terms, |a, b| a + b);
         let mut alpha = [1f32; QUERIES];
         for a in 0..QUERIES {
             let by = exp(ftz(run.max[a] - new_max[a]));
@@ -513,6 +520,7 @@ crate::multiversion! {
         let lanes = |x: &[f32]| -> Lanes { std::array::from_fn(|a| x.get(a).map_or(0.0, |&x| ftz(x))) };
         let (lse, delta) = (lanes(lse), lanes(delta));
         for (j, (s, dp)) in s.iter_mut().zip(dp.iter_mut()).enumerate() {
+            let j = along_queries(j);
             for a in 0..QUERIES {
                 let e = exp(ftz(ftz(s[a] * n.scale) - lse[a]));
                 let e = if (j as u32) < seen[a] { e } else { 0.0 };

@@ -160,7 +160,7 @@ macro_rules! tile {
                 for j in 0..NV {
                     // SAFETY: `right` has NV * lanes values for each of the k steps.
                     b[j] = unsafe { $load(b_at.add(j * $lanes)) };
-                    if FUSED {
+                    if FUSED && NV > 1 {
                         // Two multiply-adds a cycle outrun the second-level cache, where a wide
                         // right panel lies.
                         super::ahead(b_at.wrapping_add(super::AHEAD * NV * $lanes + j * $lanes));

@@ -62,9 +62,7 @@ impl Small {
         let nr = self.kernels.nr;
         let mut i = 0;
         while i < rows {
-            // Heights begin with 1, so one fits.
-            let fits = self.kernels.heights.iter().rposition(|&h| h <= rows - i);
-            let height = fits.unwrap_or(0);
+            let height = self.height(rows - i);
             let mut j = 0;
             while j < cols {
                 // What is left is a multiple of COLUMNS: a full tile, or half of a wide one.
@@ -86,6 +84,17 @@ impl Small {
             }
             i += self.kernels.heights[height];
         }
+    }
+
+    /// The index of the height of the next tile of so many rows: tiles of about equal heights, as a low
+    /// one has too few sums to keep the machine busy.
+    fn height(self, rows: usize) -> usize {
+        let heights = self.kernels.heights;
+        let even = rows.div_ceil(rows.div_ceil(self.kernels.mr));
+        let high = heights.iter().position(|&h| h >= even && h <= rows);
+        // Heights begin with 1, so one fits.
+        high.or_else(|| heights.iter().rposition(|&h| h <= rows))
+            .unwrap_or(0)
     }
 
     /// `to[p, i] = from[i, p]`: the `rows` rows of `from`, `stride` apart, become columns of `to`, whose
