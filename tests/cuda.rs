@@ -12,6 +12,7 @@ fn refused(name: &str, args: &[&str], says: &[&str]) {
     let text = stderr(&o);
     assert_eq!(o.status.code(), Some(2), "{args:?}: {text}{}", stdout(&o));
     assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+    assert_eq!(stdout(&o), "", "{args:?}");
     assert!(!text.contains("panicked"), "{text}");
     for s in says {
         assert!(text.contains(s), "{args:?}: {text}");

@@ -12,6 +12,8 @@ use crate::exec::wgpu::adapter::{Found, list};
 /// # Errors
 /// The device that the options ask for is not there.
 pub fn adapters(global: &Global) -> Result<i32, Error> {
+    // What is asked for and not there is one line, not the end of a list.
+    let device = Device::choose(global)?;
     let all = list();
     if all.is_empty() {
         println!("no GPU on any backend; the CPU executor is always there");
@@ -22,7 +24,6 @@ pub fn adapters(global: &Global) -> Result<i32, Error> {
         Ok(found) => println!("cuda: {}", found.title()),
         Err(why) => println!("cuda: {why}"),
     }
-    let device = Device::choose(global)?;
     println!("\nchosen: {}", device.why().trim_start_matches("chose "));
     println!("default preset there: {}", default_preset(&device).name());
     Ok(0)
