@@ -201,9 +201,10 @@ impl Model for Denoiser {
 /// The programs that draw events from a [`Denoiser`]'s averaged weights, in f32. What is drawn lies in
 /// states: `draw.conditions`, `draw.total`, `draw.shares`, and `draw.column` where shares come one by one.
 impl Denoiser {
-    /// A step of one network, of `n` rows: `x = a x + b y + c noise` with y its output. Inputs `time`
-    /// f32[1, TIME], `a`, `b`, `c` f32[1], with `noisy` also `noise` of x's shape; of autoregressive
-    /// shares `own` f32[1, d].
+    /// A step of one network, of `n` rows, with y its output: `x = a x + b y`, or with `noisy`, where y is
+    /// the noise in x, `event = p x + q y` clipped to `low` and `high`, then `x = a x + b event + c noise`.
+    /// Inputs `time` f32[1, TIME]; `a`, `b`, with `noisy` also `c`, `p`, `q`, f32[1]; `low` and `high`
+    /// f32[1, width of x]; `noise` of x's shape; of autoregressive shares `own` f32[1, d].
     pub fn draw_program(&self, of_shares: bool, n: usize, noisy: bool) -> Program {
         let net = if of_shares {
             self.shares()
@@ -232,11 +233,16 @@ impl Denoiser {
             };
             let (y, _) = net.forward(g, &w, &given);
             let [a, b] = ["a", "b"].map(|name| g.input(name, Type::f32(&[1])));
-            let mut new = x * a + y * b;
-            if noisy {
-                let c = g.input("c", Type::f32(&[1]));
-                new = new + g.input("noise", x.ty()) * c;
-            }
+            let new = match noisy {
+                false => x * a + y * b,
+                true => {
+                    let [c, p, q] = ["c", "p", "q"].map(|name| g.input(name, Type::f32(&[1])));
+                    let row = Type::f32(&[1, x.shape().dim(1)]);
+                    let [low, high] = ["low", "high"].map(|name| g.input(name, row));
+                    let event = (x * p + y * q).maximum(low).minimum(high);
+                    x * a + event * b + g.input("noise", x.ty()) * c
+                }
+            };
             (state_index(x), new.id)
         };
         updating(graph, update)

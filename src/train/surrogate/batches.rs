@@ -167,14 +167,42 @@ impl Schedule {
         self.kept[k - 1]
     }
 
-    /// The step back from k: `x = a x + b noise + c z`, with the noise that the network sees in x.
-    pub fn back(&self, k: usize) -> [f64; 3] {
+    /// The step back from k (Ho et al., arXiv:2006.11239, eqs. 7 and 15): `event = p x + q noise` with the
+    /// noise that the network sees in x, and, the event clipped, `x = a x + b event + c z`.
+    pub fn back(&self, k: usize) -> Back {
         let (beta, kept) = (self.betas[k - 1], self.kept(k));
         let before = if k == 1 { 1.0 } else { self.kept(k - 1) };
-        let root = libm::sqrt(1.0 - beta);
-        let c = libm::sqrt(beta * (1.0 - before) / (1.0 - kept));
-        [1.0 / root, -beta / (libm::sqrt(1.0 - kept) * root), c]
+        let root = libm::sqrt(kept);
+        Back {
+            event: [1.0 / root, -libm::sqrt(1.0 - kept) / root],
+            step: [
+                libm::sqrt(1.0 - beta) * (1.0 - before) / (1.0 - kept),
+                libm::sqrt(before) * beta / (1.0 - kept),
+                libm::sqrt(beta * (1.0 - before) / (1.0 - kept)),
+            ],
+        }
     }
+}
+
+/// The factors of a step back.
+pub struct Back {
+    /// Of x and of the noise in it, in the event that they stand for.
+    pub event: [f64; 2],
+    /// Of x, of the clipped event and of new noise, in the next x.
+    pub step: [f64; 3],
+}
+
+/// The smallest and the largest value of each of `width` columns.
+pub fn bounds(array: &[f32], width: usize) -> [Vec<f32>; 2] {
+    let column = |i: usize| array.iter().skip(i).step_by(width).copied();
+    [
+        (0..width)
+            .map(|i| column(i).fold(f32::INFINITY, f32::min))
+            .collect(),
+        (0..width)
+            .map(|i| column(i).fold(f32::NEG_INFINITY, f32::max))
+            .collect(),
+    ]
 }
 
 /// Events with noise at random times, and what a network is to say of them.
@@ -237,8 +265,26 @@ mod tests {
         // With the true noise every step back stays on the way: x_k = sqrt(kept) x + sqrt(1 - kept) z.
         let (x, z) = (0.7, -1.3);
         let at = |k: usize| libm::sqrt(s.kept(k)) * x + libm::sqrt(1.0 - s.kept(k)) * z;
-        let [a, b, c] = s.back(1);
-        assert!((a * at(1) + b * z - x).abs() < 1e-12 && c == 0.0);
+        for k in 1..=50 {
+            let [p, q] = s.back(k).event;
+            assert!((p * at(k) + q * z - x).abs() < 1e-12, "step {k}");
+        }
+        let [a, b, c] = s.back(1).step;
+        assert!(a == 0.0 && (b - 1.0).abs() < 1e-12 && c == 0.0);
+        // Mean and variance of x at step k - 1, given the event and x at step k drawn around it.
+        for k in 2..=50 {
+            let [a, b, c] = s.back(k).step;
+            let mean = a * libm::sqrt(s.kept(k)) + b;
+            assert!((mean - libm::sqrt(s.kept(k - 1))).abs() < 1e-12, "step {k}");
+            let variance = a * a * (1.0 - s.kept(k)) + c * c;
+            assert!((variance - (1.0 - s.kept(k - 1))).abs() < 1e-12, "step {k}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_those_of_each_column() {
+        let [low, high] = bounds(&[1.0, -2.0, 0.5, 7.0, 3.0, 0.0], 2);
+        assert_eq!((low, high), (vec![0.5, -2.0], vec![3.0, 7.0]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Flow matching and DDPM: one training program, one moving average, and draws in f32.
 
-use super::batches::{Draws, Events, Schedule, embed, noised};
+use super::batches::{Back, Draws, Events, Schedule, bounds, embed, noised};
 use super::settings::{Kind, Settings};
 use super::{Pace, Trainer};
 use crate::data::showers::Part;
@@ -36,6 +36,8 @@ pub struct Denoise {
     draws: Draws,
     events: Events,
     validation: Events,
+    /// Least and largest coordinate of the training events: of the total, of each share.
+    bounds: [[Vec<f32>; 2]; 2],
 }
 
 impl Denoise {
@@ -84,6 +86,10 @@ impl Denoise {
             decode,
             draws: Draws::training(s.seed),
             validation: Events::load(s.seed, Part::Validation, 1024, s.layers),
+            bounds: [
+                bounds(&events.total, 1),
+                bounds(&events.shares, s.layers - 1),
+            ],
             events,
         })
     }
@@ -113,30 +119,44 @@ impl Denoise {
     }
 
     /// One network's draw: from noise in `state` to coordinates of events.
+    ///
+    /// DDPM clips the event that it sees at each step to the range of the training events, as Ho et al.'s
+    /// sampler clips to that of pixels: the first steps back multiply a mistake in the noise by
+    /// 1 / sqrt(kept), some 150, and what a young network makes of numbers so far off grows from step to step.
     fn denoise(
         &mut self,
         program: ProgramId,
-        (state, width): (&str, usize),
+        (state, [low, high]): (&str, [Vec<f32>; 2]),
         own: Option<&[f32]>,
         draws: &mut Draws,
         rows: usize,
     ) -> Result<(), Error> {
+        let width = low.len();
         self.driver.write(state, &draws.normal(rows * width))?;
         let steps = self.schedule.steps();
         for i in 0..steps {
-            let (t, [a, b, c]) = match self.kind {
+            let (t, back) = match self.kind {
                 Kind::Ddpm => {
                     let k = steps - i;
                     (k as f64 / steps as f64, self.schedule.back(k))
                 }
-                _ => (i as f64 / steps as f64, [1.0, 1.0 / steps as f64, 0.0]),
+                _ => {
+                    let back = Back {
+                        event: [0.0; 2],
+                        step: [1.0, 1.0 / steps as f64, 0.0],
+                    };
+                    (i as f64 / steps as f64, back)
+                }
             };
-            let (time, a, b, c) = (embed(t), [a as f32], [b as f32], [c as f32]);
+            let time = embed(t);
+            let [a, b, c] = back.step.map(|x| [x as f32]);
+            let [p, q] = back.event.map(|x| [x as f32]);
             let mut inputs: Vec<(&str, &[f32])> = vec![("time", &time), ("a", &a), ("b", &b)];
             let noise;
             if self.kind == Kind::Ddpm {
                 noise = draws.normal(rows * width);
-                inputs.extend([("c", &c[..]), ("noise", &noise[..])]);
+                inputs.extend([("c", &c[..]), ("p", &p), ("q", &q), ("noise", &noise)]);
+                inputs.extend([("low", &low[..]), ("high", &high)]);
             }
             inputs.extend(own.map(|o| ("own", o)));
             self.driver.run(program, &inputs)?;
@@ -184,15 +204,23 @@ impl Trainer for Denoise {
         let (n, d) = (conditions.len() / 3, self.model.layers - 1);
         let mut draws = Draws::fixed(1);
         self.driver.write("draw.conditions", conditions)?;
-        self.denoise(self.draw_total, ("draw.total", 1), None, &mut draws, n)?;
+        let [total, shares] = self.bounds.clone();
+        self.denoise(self.draw_total, ("draw.total", total), None, &mut draws, n)?;
         match self.put {
-            None => self.denoise(self.draw_shares, ("draw.shares", d), None, &mut draws, n)?,
+            None => self.denoise(
+                self.draw_shares,
+                ("draw.shares", shares),
+                None,
+                &mut draws,
+                n,
+            )?,
             Some(put) => {
                 self.driver.write("draw.shares", &vec![0.0; n * d])?;
                 for i in 0..d {
                     let mut own = vec![0.0; d];
                     own[i] = 1.0;
-                    let column = ("draw.column", 1);
+                    let bounds = [vec![shares[0][i]], vec![shares[1][i]]];
+                    let column = ("draw.column", bounds);
                     self.denoise(self.draw_shares, column, Some(&own), &mut draws, n)?;
                     self.driver.run(put, &[("own", &own)])?;
                 }
