@@ -57,6 +57,10 @@ fn mistakes_are_one_line_and_code_2() {
     std::fs::write(dir.join("key.toml"), "[train]\nprecison = \"fp32\"\n").expect("written");
     std::fs::write(dir.join("low.toml"), "[train]\nprecision = \"fp16\"\n").expect("written");
     std::fs::write(dir.join("gan.toml"), "[model]\nkind = \"wgan\"\n").expect("written");
+    std::fs::write(dir.join("clip.toml"), "[train]\nclip = 1e-60\n").expect("written");
+    std::fs::create_dir(dir.join("trained")).expect("made");
+    std::fs::write(dir.join("trained/env.json"), "{}").expect("written");
+    std::fs::create_dir_all(dir.join("blocked/last.safetensors")).expect("made");
     let long = ["--config", "gan.toml", "--model", "flow"];
     for (args, says) in [
         (&["--precision", "fp16"][..], "1e-8"),
@@ -76,6 +80,10 @@ fn mistakes_are_one_line_and_code_2() {
             "memory",
         ),
         (&["--outdir", "key.toml"], "is a file"),
+        (&["--config", "clip.toml"], "clip = 1e-60: is 0 in f32"),
+        (&["--lr", "-1"], "lr = -1: must be at least"),
+        (&["--outdir", "trained"], "holds a run of `isobit train`"),
+        (&["--outdir", "blocked"], "last.safetensors"),
     ] {
         let mut all = vec!["showers", "--backend", "cpu"];
         all.extend(args);
@@ -85,6 +93,28 @@ fn mistakes_are_one_line_and_code_2() {
         assert!(text.contains(says), "{args:?}: {text}");
         assert_eq!(text.trim().lines().count(), 1, "{text}");
     }
+    let left = std::fs::read_dir(dir.join("blocked")).expect("a folder");
+    assert_eq!(left.count(), 1, "nothing is written where not all can be");
+    let o = isobit(&dir, &["showers", "--seed", "-1"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(
+        stderr(&o).contains("must not be negative"),
+        "{}",
+        stderr(&o)
+    );
+}
+
+#[test]
+fn train_leaves_the_files_of_showers_alone() {
+    let dir = fresh("showers-train");
+    std::fs::create_dir(dir.join("out")).expect("made");
+    std::fs::write(dir.join("out/w1.csv"), "step,layer,w1_gev\n").expect("written");
+    std::fs::write(dir.join("text.txt"), "a line of text\n".repeat(400)).expect("written");
+    let args = "train --preset tiny --data text.txt --steps 1 --backend cpu --outdir out";
+    let o = isobit(&dir, &args.split(' ').collect::<Vec<_>>());
+    assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
+    assert!(stderr(&o).contains("holds a run of `isobit showers`"));
+    assert_eq!(std::fs::read_dir(dir.join("out")).expect("read").count(), 1);
 }
 
 #[test]

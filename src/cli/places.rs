@@ -87,6 +87,12 @@ pub fn refuse_collisions(
 /// # Errors
 /// A place that cannot be written to.
 pub fn prepare_outputs(outdir: &Path, files: &[Extras]) -> Result<(), Error> {
+    if outdir.join("w1.csv").exists() {
+        return usage(format!(
+            "--outdir {}: holds a run of `isobit showers`; name another folder",
+            outdir.display()
+        ));
+    }
     // Files inside the output folder wait for the folder; others are checked before anything is made.
     let wanted = files.iter().flat_map(Extras::paths);
     let there = whole(outdir);

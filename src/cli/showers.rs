@@ -6,12 +6,15 @@ use super::terminal::{catch_signals, clear, interrupted, say};
 use crate::error::{Error, usage};
 use crate::exec::bytes;
 use crate::exec::cpu::free_memory;
+use crate::report::files::check_writable;
 use crate::train::surrogate::settings::{Kind, Settings, Shares, TrunkKind, resolve_precision};
-use crate::train::surrogate::{Evaluation, Observer, run, trainer};
+use crate::train::surrogate::{Evaluation, FILES, Observer, run, trainer};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::num::ParseIntError;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// Flags of `showers`.
 #[derive(Args, Debug, Clone, Default)]
@@ -33,25 +36,25 @@ pub struct ShowersArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Training steps; of the generator, with wgan [default: 500].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub steps: Option<usize>,
     /// Events a batch [default: 256].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub batch: Option<usize>,
     /// Events to train on [default: 16384].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub events: Option<usize>,
     /// Width of the networks [default: 64].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub hidden: Option<usize>,
     /// Residual blocks of a stack [default: 2].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub blocks: Option<usize>,
     /// Highest learning rate [default: 2e-3, wgan 1e-3].
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub lr: Option<f64>,
     /// Seed of events, weights, batches and noise [default: 1337].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub seed: Option<u64>,
     /// Where the files go; those of an earlier run there are replaced [default:
     /// results/showers-<model>-<precision>].
@@ -115,7 +118,12 @@ pub fn showers(global: &Global, args: &ShowersArgs) -> Result<i32, Error> {
         return usage(format!("--outdir {}: is a file", outdir.display()));
     }
     let exec = device.admitted(global)?;
+    refuse_others(&outdir)?;
     std::fs::create_dir_all(&outdir).map_err(Error::io("make", &outdir))?;
+    // One that cannot be written is refused before any is.
+    FILES
+        .iter()
+        .try_for_each(|name| check_writable(&outdir.join(name)))?;
     catch_signals()?;
     println!("device: {} ({}, {})", device.why(), info.name, info.driver);
     println!("precision: {} ({how})", s.precision);
@@ -142,6 +150,25 @@ pub fn showers(global: &Global, args: &ShowersArgs) -> Result<i32, Error> {
     );
     println!("written to {}", outdir.display());
     Ok(if out.stopped { 130 } else { 0 })
+}
+
+/// A whole number; one below 0 is told apart from what is none.
+fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    match text.starts_with('-') {
+        true => Err("must not be negative".into()),
+        false => text.parse().map_err(|e: ParseIntError| e.to_string()),
+    }
+}
+
+/// A folder with a run of `train` takes no files of this command: reports would mix them.
+fn refuse_others(outdir: &Path) -> Result<(), Error> {
+    match ["env.json", "summary.csv"].map(|n| outdir.join(n)) {
+        ours if ours.iter().any(|p| p.exists()) => usage(format!(
+            "--outdir {}: holds a run of `isobit train`; name another folder",
+            outdir.display()
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn settings(args: &ShowersArgs) -> Result<Settings, Error> {

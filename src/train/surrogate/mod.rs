@@ -197,6 +197,30 @@ pub fn evaluate(
     })
 }
 
+/// The files of a run.
+pub const FILES: [&str; 5] = [
+    "losses.csv",
+    "validation.csv",
+    "w1.csv",
+    "best.safetensors",
+    "last.safetensors",
+];
+
+/// An evaluation whose numbers are numbers: weights that ran away are no success.
+fn sound(e: Evaluation, s: &Settings) -> Result<Evaluation, Error> {
+    if e.val_loss.is_none_or(f64::is_finite) && e.mean_w1().is_finite() {
+        return Ok(e);
+    }
+    let loss = e
+        .val_loss
+        .map_or(String::new(), |v| format!("val_loss {v}, "));
+    Err(Error::NonFinite {
+        scheme: format!("{} {}", s.kind.name(), s.precision),
+        step: e.step,
+        what: format!("{loss}W1 {}", e.mean_w1()),
+    })
+}
+
 /// Trains to the end, or until the observer says stop. With an `outdir` its files are whole after every
 /// evaluation.
 ///
@@ -209,7 +233,7 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
     let reference = Events::load(s.seed, Part::Reference, s.reference, s.layers);
-    let first = evaluate(trainer, &reference, 0)?;
+    let first = sound(evaluate(trainer, &reference, 0)?, s)?;
     observer.evaluated(&first);
     let mut out = Outcome {
         evaluations: vec![first],
@@ -236,7 +260,7 @@ pub fn run(
         out.steps.push(row);
         out.stopped = step < s.steps && observer.stopped();
         if step.is_multiple_of(s.eval_interval) || step == s.steps || out.stopped {
-            let e = evaluate(trainer, &reference, step)?;
+            let e = sound(evaluate(trainer, &reference, step)?, s)?;
             observer.evaluated(&e);
             let judged = |e: &Evaluation| e.judged_by();
             let better = out.evaluations.iter().all(|o| judged(&e) < judged(o));

@@ -252,6 +252,19 @@ impl Settings {
                 ));
             }
         }
+        for (key, value) in [("lr", self.lr), ("clip", self.clip)] {
+            if value != 0.0 && (value as f32) < f32::MIN_POSITIVE {
+                return usage(format!(
+                    "{key} = {value:e}: is 0 in f32; must be at least {:e}{}",
+                    f32::MIN_POSITIVE,
+                    if key == "clip" {
+                        ", or 0: not clipped"
+                    } else {
+                        ""
+                    }
+                ));
+            }
+        }
         // A draw one by one in the game of two is one long graph.
         let copies = (self.layers - 1) * self.blocks * self.middle().stacks();
         let unrolled = self.kind == Kind::Wgan && self.shares == Shares::Autoregressive;
