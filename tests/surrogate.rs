@@ -112,28 +112,23 @@ fn validation_does_not_depend_on_the_precision_of_training() {
     }
 }
 
-/// The short form of what the documentation reports of 500 steps.
+/// What the documentation reports: the default sizes, whose bits are the same on every machine.
 #[test]
 fn trainers_approach_the_known_distributions() {
-    for (kind, steps, fall) in [
-        (Kind::Flow, 150, 3.0),
-        (Kind::Ddpm, 150, 3.0),
-        (Kind::Wgan, 100, 2.0),
-    ] {
+    for kind in [Kind::Flow, Kind::Ddpm, Kind::Wgan] {
         let s = Settings {
-            steps,
-            reference: 1024,
-            events: 4096,
-            batch: 128,
-            hidden: 32,
-            eval_interval: steps,
+            eval_interval: 500,
             ..Settings::new(kind)
         };
         let [full, low] = ["fp32", "mixed"].map(|p| go(cpu(), &s, p).evaluations);
         let w1 = |e: &[Evaluation]| (e[0].mean_w1(), e[e.len() - 1].mean_w1());
         let ((start, full), (_, low)) = (w1(&full), w1(&low));
         println!("{kind:?}: W1 {start:.4} GeV, then fp32 {full:.4}, mixed {low:.4}");
-        assert!(start > fall * full, "{kind:?}: {start} to {full}");
-        assert!(start > fall * low, "{kind:?}: {start} to {low} in mixed");
+        // An untrained draw is wrong, not astray: of the size of the energies, which the fall is told from.
+        assert!(start < 10.0, "{kind:?}: {start} GeV before the first step");
+        assert!(start > 5.0 * full, "{kind:?}: {start} to {full}");
+        assert!(start > 5.0 * low, "{kind:?}: {start} to {low} in mixed");
+        let apart = (low - full).abs() / full;
+        assert!(apart < 0.1, "{kind:?}: mixed {low}, fp32 {full}");
     }
 }
