@@ -1,18 +1,6 @@
 // The rate of multiply-adds of cooperative matrices in registers: eight independent sums a subgroup. Operands of
-// ones give sums of `extent` times SIZE, which the host looks at. Put before the text: what gemm.wgsl names.
-
-struct Params {
-    extent: u32, // rounds
-}
-@group(0) @binding(0) var<uniform> P: Params;
-@group(0) @binding(1) var<storage, read> a: array<f16>;
-@group(0) @binding(2) var<storage, read> b: array<f16>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
-
-// (naga 30 wants the index of a store to be known before the statement.)
-fn put(m: Sum, at: u32, pitch: u32) {
-    coopStoreT(m, &c[at], pitch);
-}
+// ones give sums of `extent` times SIZE, which the host looks at. `extent` is the number of rounds.
+// Put before the text: what gemm.wgsl names.
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) wid: vec3<u32>) {

@@ -1,20 +1,8 @@
 // Matrix product on cooperative matrices, which a subgroup holds together: f16 operands, f32 sums. A workgroup
 // is one subgroup and computes 4 x 4 matrices of the product, straight from memory. The order of a sum
 // within a matrix is the device's own, so this is fast numerics alone. Put before the text: the types Left,
-// Right and Sum, SIZE (rows and columns of each) and LANES (invocations of a subgroup).
-
-struct Params {
-    extent: u32, // rows and columns of a, b and c: a multiple of 4 SIZE
-}
-@group(0) @binding(0) var<uniform> P: Params;
-@group(0) @binding(1) var<storage, read> a: array<f16>;
-@group(0) @binding(2) var<storage, read> b: array<f16>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
-
-// (naga 30 wants the index of a store to be known before the statement.)
-fn put(m: Sum, at: u32, pitch: u32) {
-    coopStoreT(m, &c[at], pitch);
-}
+// Right and Sum, SIZE (rows and columns of each) and LANES (invocations of a subgroup), and bindings.wgsl;
+// `extent` is the number of rows and columns of a, b and c, a multiple of 4 SIZE.
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) wid: vec3<u32>) {

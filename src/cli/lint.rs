@@ -59,7 +59,6 @@ pub fn lint(s: &Settings, vocab: usize, weights: &Weights) -> Vec<Finding> {
     rules(s, &mut add);
     idle_rules(s, vocab, &mut add);
     schedule(s, &mut add);
-    looks(s, &mut add);
     size(s, &mut add);
     if names.iter().any(|n| *n != "fp32") {
         padding(s, vocab, &mut add);
@@ -93,10 +92,18 @@ fn idle_rules(s: &Settings, vocab: usize, add: &mut impl FnMut(Level, String)) {
         let programs = Programs::compile(&s.model(vocab), s, scheme, false);
         programs.map(|p| p.hash().to_string()).ok()
     };
+    if s.policy.is_empty() {
+        return;
+    }
+    let with: Vec<_> = s.schemes.iter().map(|&x| plan(s, x)).collect();
     for pattern in s.policy.keys() {
         let mut without = s.clone();
         without.policy.remove(pattern);
-        if s.schemes.iter().all(|&x| plan(s, x) == plan(&without, x)) {
+        if s.schemes
+            .iter()
+            .zip(&with)
+            .all(|(&x, with)| *with == plan(&without, x))
+        {
             let names: Vec<&str> = s.schemes.iter().map(|x| x.name()).collect();
             add(
                 Level::Warning,
@@ -196,26 +203,28 @@ fn schedule(s: &Settings, add: &mut impl FnMut(Level, String)) {
             ),
         );
     }
-    if s.ledger.swallow_interval > s.steps as u64 {
-        add(
+    let l = &s.ledger;
+    for (level, key, interval, so) in [
+        (
             Level::Note,
-            format!(
-                "swallow_interval = {} is past the last step {}: swallowed updates are never counted",
-                s.ledger.swallow_interval, s.steps
-            ),
-        );
-    }
-}
-
-fn looks(s: &Settings, add: &mut impl FnMut(Level, String)) {
-    if s.ledger.full_interval > s.steps as u64 {
-        add(
+            "swallow_interval",
+            l.swallow_interval,
+            "swallowed updates are never counted",
+        ),
+        (
             Level::Warning,
-            format!(
-                "full_interval = {} is past the last step {}: the full ledger never looks",
-                s.ledger.full_interval, s.steps
-            ),
-        );
+            "full_interval",
+            l.full_interval,
+            "the full ledger never looks",
+        ),
+    ] {
+        if interval > s.steps as u64 {
+            let last = s.steps;
+            add(
+                level,
+                format!("{key} = {interval} is past the last step {last}: {so}"),
+            );
+        }
     }
 }
 

@@ -403,12 +403,12 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     // What the device cannot hold is refused before anything is written.
     let ready = job.first_session(first)?;
     prepare_outputs(&outdir, &files)?;
+    let places = ProfilePlaces {
+        outdir: &outdir,
+        tag: &tag,
+    };
     if args.profile {
-        ProfilePlaces {
-            outdir: &outdir,
-            tag: &tag,
-        }
-        .check(&s.schemes)?;
+        places.check(&s.schemes)?;
     }
     let _lock = match schedule {
         Some(_) => Some(claim(&s, &outdir, &tag, flags.overwrite)?),
@@ -423,10 +423,6 @@ pub fn one(global: &Global, args: &TrainArgs) -> Result<Done, Error> {
     write_plans(&s, &tag, &outdir, &programs, !job.points.is_empty())?;
     let mut code = job.run(ready)?;
     if args.profile && code == 0 {
-        let places = ProfilePlaces {
-            outdir: &outdir,
-            tag: &tag,
-        };
         code = profile_run(&device, &s, &data, model, &places)?;
     }
     Ok(Done { code, outdir })

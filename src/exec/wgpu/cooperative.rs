@@ -24,6 +24,8 @@ pub const FILES: [(&str, &str); 2] = [
         include_str!("../../../shaders/cooperative/ceiling.wgsl"),
     ),
 ];
+/// What stands before each of them.
+const BINDINGS: &str = include_str!("../../../shaders/cooperative/bindings.wgsl");
 /// Independent sums of a subgroup in `ceiling.wgsl`.
 const CHAINS: u32 = 8;
 /// Rounds of it: sums stay whole numbers that f32 holds.
@@ -104,7 +106,7 @@ pub fn text(file: &str, shape: Shape) -> String {
          alias Left = coop_mat{size}x{size}<f16, A>;\n\
          alias Right = coop_mat{size}x{size}<f16, B>;\n\
          alias Sum = coop_mat{size}x{size}<f32, C>;\n\
-         const SIZE = {size}u;\nconst LANES = {lanes}u;\n{}",
+         const SIZE = {size}u;\nconst LANES = {lanes}u;\n{BINDINGS}{}",
         body.expect("a file of this folder").1
     )
 }
